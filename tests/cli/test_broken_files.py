@@ -81,8 +81,8 @@ def told_by_the_database(folder: Path) -> list[str]:
     return [message for (message,) in stored_rows(database, query)]
 
 
-CAUSES = "why its packets were late is stored and cannot be read"
-UNDISTURBED = "what is left of the run without pauses cannot be read"
+CAUSES = "its stored causes cannot be read"
+UNDISTURBED = "its undisturbed latencies cannot be read"
 
 
 @pytest.mark.parametrize(

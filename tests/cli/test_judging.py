@@ -139,7 +139,8 @@ def test_the_answer_against_a_base_says_what_it_rests_on() -> None:
         pairs=[[2, 1]] * 5, spoiled=1, ratio=2.0, low=1.2, high=None, runs=[],
     )  # fmt: skip
     assert against_text(record, 0.05) == (
-        "worse: p99.9 against the base x 2 (1.2 to any), 5 pairs, 1 spoiled; worse is more than 5 %"
+        "worse: p99.9 is 2 times the base's (1.2 to no limit), after 5 pairs, 1 spoiled; worse "
+        "means more than 5 % longer"
     )
 
 

@@ -250,7 +250,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("published", "tailtap import"),
         ("runs", "no run of a device can be compared"),
         ("slow stamped", "the runs are of different traffic"),
-        ("invalid", "did not send what was asked of it"),
+        ("invalid", "did not send the requested load"),
         ("failed/runs/001-vm-10000-1", "vanished during the run"),
         ("stamped", "only one configuration with good runs"),
         ("stamped --percentile most", "--percentile 'most'"),

@@ -22,7 +22,7 @@ from tailtap.cli.console import print_table
 from tailtap.cli.machine import print_checks
 from tailtap.cli.progress import listener
 from tailtap.cli.spectrum import print_worst
-from tailtap.cli.terminal import folded
+from tailtap.cli.terminal import folded, words
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import read_experiment
 from tailtap.show.sections import Column, row, table
@@ -177,3 +177,5 @@ def test_a_long_word_stays_whole_and_a_list_is_indented() -> None:
     assert folded(f"results: {path} and more", 30) == f"results:\n  {path}\n  and more"
     assert folded("  - one two three", 12) == "  - one two\n    three"
     assert folded("short", 12) == "short" and folded("", 12) == ""
+    parts = ["/system.slice/", "batch.service at", "10 pkt/s"]
+    assert words("/system.slice/batch.service at 10 pkt/s", 20, break_words=True) == parts

@@ -113,7 +113,7 @@ def test_a_page_follows_the_numbers_until_nobody_answers(browser: webdriver.Chro
             browser.set_window_size(width, 900)
             wide = "return document.documentElement.scrollWidth - innerWidth"
             assert browser.execute_script(wide) <= 0
-    seen(browser, "nobody answers any more")
+    seen(browser, "its process has gone")
     told = [row["message"] for row in read_log(browser, "browser")]
     assert [row for row in told if "numbers.json" not in row and "ERR_CONNECTION" not in row] == []
 

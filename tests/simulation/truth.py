@@ -61,7 +61,7 @@ class Truth:
         """When each row had it."""
         core = self.made.core
         found = rows_of(core)
-        idle, untold = core.server.idle.row, ("waiting", "nobody had told its core")
+        idle, untold = core.server.idle.row, ("waiting", "its core was not notified")
         if core.server.by == "softirq":
             told = _told(core)
             for row in {one.row for one in core.table if one.kind == CONTEXT_TASK}:

@@ -299,7 +299,7 @@ def show(history: Path, at: float | None, page: Path | None, json: bool, quiet: 
     series = histories(runs, at)
     notices = []
     if not any(one.wire for one in series):
-        text = "no series is of wire: what the machine changes cannot be told from the program"
+        text = "no series is of wire: a change of the machine looks like one of the program"
         notices.append(Notice("no-floor", text))
     found = HistoryRecord(
         history=history.name,

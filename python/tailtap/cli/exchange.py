@@ -124,6 +124,6 @@ def export(
 
     found = export_runs(source, to, out, packets=packets)
     for name in found.invalid:
-        warn(f"warning: {name} is invalid: its generator did not send what was asked of it")
+        warn(f"warning: {name} is invalid: its generator did not send the requested load")
     unless(quiet)(f"exported {format_count(found.runs, 'run')} as {found.to}")
     return Answer(found, lambda: say_whole(*found.written))

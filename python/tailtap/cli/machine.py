@@ -208,7 +208,7 @@ def sentence(row: BmcEvent) -> str:
         case "boot":
             return f"{machine}: boot device {row.device} {whom}"
         case "refused":
-            more = "; further ones are not told for a minute" if row.muted else ""
+            more = "; further ones are not shown for a minute" if row.muted else ""
             return f"{machine}: {row.user!r} from {row.address_of} refused: {row.why}{more}"
         case _:
             return f"{machine}: {row.action} failed: {row.why}"

@@ -11,7 +11,7 @@ import click
 
 from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command
 from tailtap.cli.options import watched, writes_into
-from tailtap.cli.terminal import say, unless, warn
+from tailtap.cli.terminal import say, unless, warn, warn_of
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
@@ -268,8 +268,7 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
                 f"of the serving cores' time, the taps took {format_share(cost.taps)} and the "
                 f"trace {format_share(cost.trace)}"
             )
-        for warning in () if quiet else record.warnings:
-            warn(f"warning: {warning.message} [{warning.code}]")
+        warn_of(() if quiet else record.warnings)
     explain_briefly(folder, [run.path for run in done])
     say(f"results: {folder}")
     if not quiet and done:

@@ -16,11 +16,11 @@ from tailtap.analysis.evaluation.transactions import (
 )
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.base.errors import InputError, MachineError, NothingMatched
-from tailtap.base.units import format_time
+from tailtap.base.units import format_count, format_time
 from tailtap.cli.console import print_section, print_table
 from tailtap.cli.console import show as show_parts
 from tailtap.cli.spectrum import print_spectrum
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import say, warn, warn_of
 from tailtap.records.evaluation import (
     EvaluationRecord,
     From,
@@ -94,9 +94,7 @@ def show(
                 _print_losses(way, losses)
     if not quiet:
         for name, way in found.ways.items():
-            for warning in way.warnings:
-                said = f"{name}: {warning.message}" if name else warning.message
-                warn(f"warning: {said} [{warning.code}]")
+            warn_of(way.warnings, f"{name}: " if name else "")
         if out is not None:
             warn(f"tables written to {out}")
 
@@ -109,7 +107,7 @@ def _print_losses(found: Evaluation, n: int) -> None:
         return
     print_table(lost_table(found, n))
     if kept < min(lost, KEPT_LOSSES):
-        say(f"nobody knows which of equal packets were lost: {lost - kept:,} of them")
+        say(f"not listed, as others are equal: {format_count(lost - kept, 'lost packet')}")
 
 
 def instead(
@@ -152,9 +150,8 @@ def show_transactions(
     else:
         show_parts(transactions_parts(found, ps))
     if not quiet:
-        told = {warning: None for kind in found.kinds for warning in kind.warnings}
-        for warning in {**dict.fromkeys(found.warnings), **told}:
-            warn(f"warning: {warning.message} [{warning.code}]")
+        of_kinds = (warning for kind in found.kinds for warning in kind.warnings)
+        warn_of(dict.fromkeys((*found.warnings, *of_kinds)))
         if out is not None:
             warn(f"tables written to {out}, a folder for each kind")
 

@@ -311,15 +311,17 @@ def _against(
 def against_text(found: AgainstRecord, worse_than: float) -> str:
     """The answer and what it rests on."""
     from tailtap.analysis.evaluation.percentiles import label
-    from tailtap.base.units import format_share
+    from tailtap.base.units import format_count, format_share
 
     low = "0" if found.low is None else f"{found.low:.3g}"
-    high = "any" if found.high is None else f"{found.high:.3g}"
-    ratio = "" if found.ratio is None else f"x {found.ratio:.3g} ({low} to {high}), "
+    high = "no limit" if found.high is None else f"{found.high:.3g}"
+    ratio = (
+        "" if found.ratio is None else f"is {found.ratio:.3g} times the base's ({low} to {high}), "
+    )
     spoiled = f", {found.spoiled} spoiled" if found.spoiled else ""
     return (
-        f"{found.answer}: {label(found.p)} against the base {ratio}{len(found.pairs)} pairs"
-        f"{spoiled}; worse is more than {format_share(worse_than)}"
+        f"{found.answer}: {label(found.p)} {ratio}after {format_count(len(found.pairs), 'pair')}"
+        f"{spoiled}; worse means more than {format_share(worse_than)} longer"
     )
 
 

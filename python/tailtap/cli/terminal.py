@@ -65,10 +65,10 @@ def warn(text: str) -> None:
     say(text, stream=sys.stderr, flush=True)
 
 
-def warn_of(notices: Iterable[Notice]) -> None:
-    """Print warnings that are stored with results."""
+def warn_of(notices: Iterable[Notice], of: str = "") -> None:
+    """Print warnings that are stored with results, or with a part `of` them."""
     for notice in notices:
-        warn(f"warning: {notice.message} [{notice.code}]")
+        warn(f"warning: {of}{notice.message} [{notice.code}]")
 
 
 class Telling(logging.Handler):
@@ -115,6 +115,18 @@ def folded(text: str, width: int) -> str:
     return "\n".join(words(text, width, hanging="  ")) if len(text) > width else text
 
 
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|min|h|[kMG]?pkt/s|[kMG]?i?B|packets?|runs?)\b)")
+"""The blank between a number and its unit, at which no line ends."""
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks paths behind slashes, where it may break words."""
+
+    def _split(self, text: str) -> list[str]:
+        found = [re.split(r"(?<=\w/)(?=[\w.]{3})", part) for part in super()._split(text)]
+        return [piece for pieces in found for piece in pieces if piece]
+
+
 def words(
     text: str,
     width: int,
@@ -125,10 +137,10 @@ def words(
 ) -> list[str]:
     """The lines of one sentence, all indented as it is; all but the first by `hanging` as well."""
     indent = text[: len(text) - len(text.lstrip())]
-    return textwrap.wrap(
-        text,
+    wrapper = (_Wrapper if break_words else textwrap.TextWrapper)(
         max(width, len(indent) + len(hanging) + 1),
         subsequent_indent=indent + hanging,
         break_long_words=break_words,
         break_on_hyphens=break_words or break_at_hyphens,
     )
+    return [line.replace("\xa0", " ") for line in wrapper.wrap(_UNIT.sub("\xa0", text))]

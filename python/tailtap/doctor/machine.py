@@ -132,7 +132,7 @@ def _energy(domains: list[str], platform: int | None) -> Check:
     if energy.closed():
         return Check(AREA, "energy", "untested", "only root may read it", "run it with sudo")
     remedy = "runs have no watts: take a machine with RAPL (CONFIG_INTEL_RAPL) or IPMI and ipmitool"
-    return Check(AREA, "energy", "missing", "nothing here tells it", remedy)
+    return Check(AREA, "energy", "missing", "no sensor", remedy)
 
 
 KERNEL = "kernel"

@@ -459,9 +459,7 @@ class Experiment(Strict):
         asked = {"trace": self.trace != "none", "counters": self.counters is not False,
                  "events": bool(self.events)}  # fmt: skip
         return [
-            f"{key}: platform {self.dut.platform} has no device"
-            f"{'' if key == 'events' else ', and so no CPUs to follow'}: this run is made "
-            "without it"
+            f"{key}: platform {self.dut.platform} has no device: this run is made without it"
             for key, is_asked in asked.items()
             if is_asked
         ]

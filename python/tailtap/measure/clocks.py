@@ -35,7 +35,10 @@ def guest_clock_of(folder: Path, trace: Anything | None) -> tuple[Anything | Non
     try:
         clock = guest_clock(folder)
     except InputError as error:
-        message = f"the guest's clock is not known: {error}; only the host's part can be told"
+        message = (
+            "late packets are explained on the host alone: the guest's clock is not known "
+            f"({error})"
+        )
         return trace, [{"code": "guest-clock", "message": message}]
     return {**trace, "alignment": as_json(clock.record())}, []
 

@@ -96,7 +96,7 @@ def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) 
         _warning(
             "generator-rate",
             f"the ingress tap saw {packets} {what} at {format_rate(rate)} where "
-            f"traffic.rate is {format_rate(traffic.rate)}, so the run is invalid: change "
+            f"traffic.rate is {format_rate(traffic.rate)}: the run is invalid; change "
             "traffic.external.command",
         )
     ]
@@ -158,8 +158,8 @@ def slipped(generator: Generator, slip_limit: int) -> str | None:
     if late is None or late <= slip_limit:
         return None
     return (
-        f"1 % of the packets left more than {format_time(late)} after their time "
-        f"(traffic.slip_limit {format_time(slip_limit)})"
+        f"the generator sent 1 % of the packets more than {format_time(late)} late "
+        f"(traffic.slip_limit: {format_time(slip_limit)})"
     )
 
 
@@ -180,8 +180,7 @@ def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
             f"{traffic.packets:,} packets sent"
         )
     text += (
-        f", so the run is invalid: set traffic.rate below {reached}, or give the generator a CPU "
-        "of its own"
+        f": the run is invalid; set traffic.rate below {reached}, or give the generator its own CPU"
     )
     followed = list(_followed(sent, measured))
     return _warning("generator-rate", text + (f"; {', '.join(followed)}" if followed else ""))
@@ -191,7 +190,7 @@ def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
     """What a generator without a pause does to the rest of the measurement."""
     late = _late(sent.generator.known)
     if late is not None:
-        yield f"1 % of the packets left more than {format_time(late)} after their time"
+        yield f"it sent 1 % of the packets more than {format_time(late)} late"
     if lost := sum(tap.lost for tap in sent.taps.values()):
         yield f"the taps had no room for {lost:,} stamps"
     if dropped := _dropped(sent, measured.found.softnet):
@@ -220,7 +219,7 @@ def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:
     if slip is not None:
         yield _warning(
             "generator-slip",
-            f"{slip}, so the run is invalid: the load was not the one that was asked for",
+            f"{slip}: the run is invalid; lower traffic.rate, or give the generator its own CPU",
         )
 
 

@@ -30,7 +30,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("N", "foreign-net-rx", "receive work for packets of others"),
     Cause("K", "kernel-thread", "a thread of the kernel had the core"),
     Cause("P", "task", "another task had the core"),
-    Cause("W", "waiting", "the server was not told, or not put on the core"),
+    Cause("W", "waiting", "the server was not notified, or not put on the core"),
     Cause("Q", "throttled", "the server could run and was not allowed to"),
     Cause("F", "page-fault", "memory was fetched, reclaimed or moved"),
     Cause("I", "idle-exit", "the core slept and had to wake up"),

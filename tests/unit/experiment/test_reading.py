@@ -325,7 +325,7 @@ def test_what_reached_less_is_told() -> None:
 
     [warning] = too_little({"batch": did(0.5, cpu0=0.5, cpu1=0.3), "db": did(100, cpu1=95.0)})
     assert warning["code"] == "neighbour-short"
-    assert warning["message"].endswith("batch reached less than it was asked for: 60% on CPU 1")
+    assert warning["message"].endswith("batch did less than its load: 60% on CPU 1")
 
 
 RUNTIME = [knob.name for knob in KNOBS if knob.settable == "runtime" and knob.recommended]

@@ -90,9 +90,9 @@ def test_a_generator_that_is_too_slow_has_one_warning_with_all_that_follows() ->
     [warning, _] = warnings_of(experiment, measured, FORWARD)
     assert warning.message == (
         "the generator reached 586.245 kpkt/s of 5 Mpkt/s and was ended long after its time, with "
-        "4,100,000 of 10,000,000 packets sent, so the run is invalid: set traffic.rate below "
-        "586.245 kpkt/s, or give the generator a CPU of its own; 1 % of the packets left more than "
-        "14.935 s after their time, the taps had no room for 1,234 stamps, the kernel dropped "
+        "4,100,000 of 10,000,000 packets sent: the run is invalid; set traffic.rate below "
+        "586.245 kpkt/s, or give the generator its own CPU; it sent 1 % of the packets more than "
+        "14.935 s late, the taps had no room for 1,234 stamps, the kernel dropped "
         "63,030 packets in full queues (net.core.netdev_max_backlog)"
     )
 

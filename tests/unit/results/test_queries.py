@@ -31,7 +31,7 @@ PACKETS = 20_000
 SECOND = 10**9
 FAILED = 11
 INVALID = 9
-"""The slowest run of all: the generator did not send what was asked of it."""
+"""The slowest run of all: the generator did not send the requested load."""
 
 OF_CAUSES = ("What made packets late, over the repeats", "The stalls behind the worst packets")
 

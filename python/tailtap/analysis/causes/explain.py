@@ -142,10 +142,9 @@ def _require_clock(run: Run, trace: Trace, late: Late) -> None:
         return
     if too_coarse(trace.clock, late.packets.egress_ns, excess).all():
         raise InputError(
-            "another machine than the DuT's stamped its packets, the clocks are known "
-            f"to {format_time(trace.clock.width_ns)}, and the latest packet was "
-            f"{format_time(int(excess.max()))} later than the median: what made it late cannot be "
-            "told. Bring the hosts nearer to each other (docs/howto/testbed.md, Clocks), or "
+            f"the clocks of stamps and trace are known to {format_time(trace.clock.width_ns)}, "
+            f"too coarse to explain packets up to {format_time(int(excess.max()))} later than the "
+            "median: bring the hosts nearer to each other (docs/howto/testbed.md, Clocks), or "
             "measure on one machine"
         ).at(run.slug)
 
@@ -202,21 +201,21 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
     if damaged is not None:
         yield Notice(
             "trace-damaged",
-            f"{trace.events.name} is damaged at byte {damaged:,}: what stands behind is not known",
+            f"{trace.events.name} is damaged at byte {damaged:,}: later packets are unexplained",
         )
     elif rest or (trace.record.records is not None and records < trace.record.records):
         stated = "" if trace.record.records is None else f" of {trace.record.records:,}"
         yield Notice(
             "trace-damaged",
-            f"{trace.events.name} is cut off: it holds {records:,}{stated} records; what came "
-            "later is not known",
+            f"{trace.events.name} is cut off: it holds {records:,}{stated} records; later packets "
+            "are unexplained",
         )
     if trace.record.paused_ns:
         part = 1 - trace.record.paused_ns / max(1, trace.record.ended_ns - trace.record.started_ns)
         yield Notice(
             "trace-thinned",
-            f"to keep its budget the tracer followed the cores for {part:.1%} of the time: packets "
-            "of other times are not explained",
+            f"the tracer recorded {part:.1%} of the time, to keep its budget: packets of other "
+            "times are unexplained",
         )
     lost = {
         cpu: count for cpu, count in notes["lost"].items() if count and cpu in trace.served.cpus
@@ -225,7 +224,7 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
         cores = ", ".join(f"{count:,} on CPU {cpu}" for cpu, count in sorted(lost.items()))
         yield Notice(
             "trace-lost",
-            f"the tracer had no room for {cores}: packets of that time are not explained",
+            f"the tracer had no room for {cores}: packets of that time are unexplained",
         )
     packets = joined.late.packets
     if joined.unseen is not None:
@@ -234,32 +233,33 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
         had = f" while {', '.join(tasks)} had the core" if tasks else ""
         yield Notice(
             "trace-blind",
-            f"{int(unseen.sum()):,} late packets left{had}, and the trace saw nothing that served "
-            "them: the kernel did not run the tracer's programs then. Nothing is told of these",
+            f"{int(unseen.sum()):,} late packets are unexplained: they left{had}, and no softirq "
+            "was recorded, as the kernel did not run the tracer's programs",
         )
     began, ended = trace.span_ns
     outside = (packets.ingress_ns < began) | (packets.egress_ns > ended)
     if outside.any():
         yield Notice(
             "trace-not-covering",
-            f"{int(outside.sum()):,} late packets passed before the trace began or after it ended",
+            f"{int(outside.sum()):,} late packets are unexplained: they passed before the trace "
+            "began or after it ended",
         )
     if joined.untold is not None and joined.untold.any():
         assert trace.clock is not None
         yield Notice(
             "host-clock-coarse",
-            f"the clock of the DuT's host is known to {format_time(trace.clock.width_ns)}, which "
-            f"is no small part of the excess of {int(joined.untold.sum()):,} of "
-            f"{joined.untold.size:,} late packets: nothing is told of these",
+            f"{int(joined.untold.sum()):,} of {joined.untold.size:,} late packets are unexplained: "
+            f"the clock of the DuT's host is known to {format_time(trace.clock.width_ns)}, too "
+            "coarse for how late they were",
         )
     unknown = ~np.isin(joined.cpu, trace.served.cpus)
     if unknown.any():
         cpus = sorted({int(cpu) for cpu in joined.cpu[unknown]} - {UNKNOWN})
-        where = f"left on CPUs {', '.join(map(str, cpus))}" if cpus else "do not say their core"
+        where = f"left on CPUs {', '.join(map(str, cpus))}" if cpus else "left on unknown CPUs"
         yield Notice(
             "served-elsewhere",
-            f"{int(unknown.sum()):,} late packets {where}, but packets should be served on "
-            f"{', '.join(map(str, trace.served.cpus))}",
+            f"{int(unknown.sum()):,} late packets are unexplained: they {where}, and the device "
+            f"serves packets on {', '.join(map(str, trace.served.cpus))}",
         )
 
 
@@ -271,21 +271,21 @@ def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Notice]:
         yield Notice(
             "trace-damaged",
             f"{guest.trace.events.name} is damaged or cut off behind {notes['records']:,} records: "
-            "what the guest did later is not known",
+            "later work of the guest is not recorded",
         )
     if lost := sum(notes["lost"].values()):
         yield Notice(
             "trace-lost",
-            f"the tracer in the guest had no room for {lost:,} records: what the guest did then is "
-            "not known",
+            f"the tracer in the guest had no room for {lost:,} records: the guest's work of that "
+            "time is not recorded",
         )
     if joined.coarse:
         late = joined.state.size
         yield Notice(
             "guest-clock-coarse",
-            f"the guest's clock is known to {format_time(guest.clock.width_ns)}, which is no small "
-            f"part of the excess of {joined.coarse:,} of {late:,} late packets: of these only the "
-            "host's part is told",
+            f"{joined.coarse:,} of {late:,} late packets are explained on the host alone: the "
+            f"guest's clock is known to {format_time(guest.clock.width_ns)}, too coarse for how "
+            "late they were",
         )
 
 

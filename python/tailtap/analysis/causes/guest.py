@@ -123,8 +123,8 @@ def guest_of(folder: Path, host: Trace) -> tuple[Guest | None, list[Notice]]:
 
 
 def _unknown(code: str, reason: str) -> Notice:
-    what = "clock is" if code == "guest-clock" else "trace is"
+    what = "clock" if code == "guest-clock" else "trace"
     return Notice(
         code,
-        f"the guest's {what} not known: {reason}; of late packets only the host's part is told",
+        f"late packets are explained on the host alone: the guest's {what} is not known ({reason})",
     )

@@ -221,8 +221,8 @@ def capture_of(side: Side, folder: Path) -> Path:
         path = path.with_suffix(MARKS)
     if not path.is_file():
         raise StampsGone(
-            "the stamps of the run are gone; without them nobody can say which core "
-            "served a packet, or what usual packets see"
+            "the stamps of the run are gone, and with them the core that served each packet: "
+            "copy them back, or measure again"
         ).at(path)
     return path
 
@@ -264,8 +264,8 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
     if not hops:
         cores = ", ".join(f"{node} on {ranges(trace.nodes[node].cpus)}" for node in nodes)
         raise InputError(
-            f"its nodes work on different CPUs ({cores}), and nobody knows in which of "
-            "them a packet was late: measure with `dut.taps: hops`"
+            f"its nodes work on different CPUs ({cores}), and the stamps do not say at "
+            "which node a packet was late: measure with `dut.taps: hops`"
         ).at(run.slug)
     return tuple(
         _joined([(hop.node, trace.nodes[hop.node], hop.ingress, hop.egress) for hop in hops])

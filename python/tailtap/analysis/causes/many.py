@@ -107,13 +107,13 @@ def control_words(control: Control | None) -> str:
     """What the control of a run says, as people read it."""
     if control is None:
         return (
-            "cost of the trace: not known, as there is no valid pair of runs with and without it "
+            "cost of the trace: unknown; measure runs with and without it "
             "(vary: {trace: [none, thin]})"
         )
     runs, rows = control.runs, control.percentiles
     pairs = "a run without it" if runs == 1 else f"{runs} pairs of runs with and without it"
     if not rows:
-        return f"cost of the trace: not known, as {pairs} had too few packets"
+        return f"cost of the trace: unknown; {pairs} had too few packets"
     parts = [f"{SHOWN[row.p]} {row.more:+.1%}{_spread(row, runs)}" for row in rows]
     usual = format_time(rows[0].plain_ns)
     return f"cost of the trace, by {pairs}: {', '.join(parts)}; median without it {usual}"

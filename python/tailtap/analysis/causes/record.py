@@ -315,7 +315,7 @@ def _packet(found: Explained, packet: int) -> LatePacket:
 
 
 MOST_PARTS = 3
-NO_REMEDY = "no knob of `tailtap host` is known that answers a cause found here and can be set here"
+NO_REMEDY = "no knob of `tailtap host` that can be set here answers these causes"
 
 
 def packet_words(joined: Joined, labels: Labels, packet: int, behind: int) -> str:
@@ -361,8 +361,8 @@ def estimate_words(causes: Iterable[Named], without: Without) -> str:
     now, worst = format_time(without.measured_ns), format_time(without.measured_worst_ns)
     then, left = (_at_most(ns, without) for ns in (without.percentile_ns, without.worst_ns))
     return (
-        f"estimate without the time of {names}, if nothing else took its place: "
-        f"{label(without.p)} {now} to {then}, worst {worst} to {left}"
+        f"estimate without {names}: {label(without.p)} falls from {now} to {then}, the maximum "
+        f"from {worst} to {left}, if nothing else takes that time"
     )
 
 
@@ -467,9 +467,7 @@ def _not_seen(found: Explained, packet: int) -> str:
     joined = found.joined
     left_ns = joined.stays.egress_ns[[packet]]
     had = joined.laid.watched.tasks(joined.cpu[[packet]], left_ns)
-    return "the trace saw nothing that served it" + "".join(
-        f"; {task} had the core" for task in had
-    )
+    return "no softirq was recorded" + "".join(f"; {task} had the core" for task in had)
 
 
 def _course(found: Explained, stall: int) -> str:
@@ -496,4 +494,4 @@ def _course(found: Explained, stall: int) -> str:
         if place:
             told += ", then " if one.first >= kept[place - 1].last else " and "
         told += f"{one.words} for {format_time(one.total)}"
-    return told or "nothing that the trace tells"
+    return told or "nothing that the trace records"

@@ -113,8 +113,7 @@ def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Tab
         found = [read_table(folder, name, stored.made) for name in TABLES]
     except (InputError, OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"why its packets were late is stored and cannot be read ({error}): run "
-            f"tailtap explain {folder} again"
+            f"its stored causes cannot be read ({error}): run tailtap explain {folder} again"
         ).at(folder) from error
     late, causes = stored.late, {row.cause for row in stored.causes}
     current = (

@@ -17,7 +17,7 @@ NAMES = frozenset(cause.name for cause in CAUSES)
 BY_EXCLUSION = ("own-work", "gap", "behind")
 """Causes that follow from stamps and the state of the server: no event could be shifted."""
 
-_NOT_TOLD = "nobody had told its core"
+_NOT_NOTIFIED = "its core was not notified"
 _UNTIL_ENTERED = "until the IPI was entered"
 
 UNSEEN, TASK, UNTOLD, STEAL = 0, 6, 253, 255
@@ -67,7 +67,7 @@ _FIXED = {
     15: ("page-fault", "compaction"),
     19: ("throttled", ""),
     20: ("foreign-net-rx", ""),
-    UNTOLD: ("waiting", _NOT_TOLD),
+    UNTOLD: ("waiting", _NOT_NOTIFIED),
     STEAL: ("steal", ""),
 }
 
@@ -89,8 +89,8 @@ class Named(NamedTuple):
 
     @property
     def is_untold(self) -> bool:
-        """Whether packets waited of which the server had not been told."""
-        return self.detail.endswith(_NOT_TOLD)
+        """Whether packets waited of which the server was not notified."""
+        return self.detail.endswith(_NOT_NOTIFIED)
 
     @property
     def by_exclusion(self) -> bool:

@@ -12,7 +12,7 @@ from tailtap.analysis.compare.ranking import Pair, Ranking, Standing, needed
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text, smallest_p
 from tailtap.analysis.evaluation.values import HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
-from tailtap.base.units import format_share, format_time
+from tailtap.base.units import format_count, format_share, format_time
 from tailtap.records.compare import Met, Recommendation
 
 _TOLD = 3
@@ -96,7 +96,8 @@ def _loss(rankings: Sequence[Ranking]) -> tuple[Met, str]:
     runs = sum(1 for _ in _all_runs(rankings))
     over = sorted((entry for entry in losses if entry[0] > HEAVY_LOSS), reverse=True)
     if over:
-        told = _joined([f"{where} lost {format_share(loss)}" for loss, where in over])
+        lost = [f"{where} lost {format_share(loss)}" for loss, where in over]
+        told = _joined(list(dict.fromkeys(lost)))
         return (
             "not met",
             f"{len(over)} of {runs} runs lost more than {format_share(HEAVY_LOSS)}: {told}",
@@ -144,7 +145,7 @@ def _choice(
         ranking, pair = found[0]
         sizes = [len(ranking.standings[place].values) for place in (pair.slower, pair.faster)]
         return "cannot be told", (
-            f"{len(found)} comparisons differ in nothing else, with too few repeats: {sizes[0]} "
+            f"{format_count(len(found), 'comparison')} of this alone, too few repeats: {sizes[0]} "
             f"against {sizes[1]} reach p = {smallest_p(*sizes):.2g} at best"
         )
     told = _joined([_figures(ranking, pair) for ranking, pair in found])

@@ -23,7 +23,7 @@ from tailtap.analysis.tail.runs import sum_up
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.runs import required_percentiles
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_share
+from tailtap.base.units import format_count, format_share
 from tailtap.records import compare
 from tailtap.records.compare import CompareRecord, Configured, LoadRow, PairRow
 from tailtap.records.record import Notice
@@ -177,7 +177,7 @@ def doubts(runs: Sequence[Run]) -> Iterator[Notice]:
         for code in {warning.code for warning in run.all_warnings}
     )
     for code, count in sorted(codes.items()):
-        yield Notice("doubts", f"{count} of the runs have the warning {code}")
+        yield Notice("doubts", f"{format_count(count, 'run')} with the warning {code}")
 
 
 def notices(ranking: Ranking) -> Iterator[Notice]:
@@ -213,7 +213,7 @@ def notices(ranking: Ranking) -> Iterator[Notice]:
             yield Notice(
                 "equal-repeats",
                 f"{where}: {same} repeats of {standing.configuration.label} are equal to the "
-                "nanosecond: copies of a run tell nothing more",
+                "nanosecond: copies of a run add nothing",
             )
     few = [v for s in ranking.standings for v in s.values if v.supported is False]
     if few:
@@ -240,8 +240,8 @@ def notices(ranking: Ranking) -> Iterator[Notice]:
         repeats = [len(standing.values) for standing in ranking.standings]
         yield Notice(
             "few-repeats",
-            f"{where}: {len(untestable)} of {len(ranking.pairs)} comparisons have too few repeats "
-            f"(from {min(repeats)}) to be decided, whatever their latencies",
+            f"{where}: {min(repeats)} repeats are too few for {len(untestable)} of "
+            f"{format_count(len(ranking.pairs), 'comparison')}, whatever the latencies",
         )
 
 

@@ -67,7 +67,7 @@ def evaluate_directions(
     before, after = found["ways"]
     forth = (ingress.going(before, back=False), egress.going(after, back=False))
     other = (ingress.going(before, back=True), egress.going(after, back=True))
-    told = "both captures hold both directions, which are told apart"
+    told = "both captures hold both directions, which are evaluated apart"
     theirs = settings
     if found["links"]:
         other = (other[1], other[0])

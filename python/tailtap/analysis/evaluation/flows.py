@@ -85,8 +85,7 @@ def heavy_loss(
     if lost <= HEAVY_LOSS * offered:
         return None
     kinds = {one.kind for one in patterns or ()}
-    text = f"more than {100 * HEAVY_LOSS:g} % of the packets were lost"
-    text += ", and nobody knows how late they would have been"
+    text = f"more than {100 * HEAVY_LOSS:g} % of the packets were lost, with unknown latency"
     if not has_dut:
         text = f"{text}; there is no device: links or taps lost them"
     if patterns is not None:

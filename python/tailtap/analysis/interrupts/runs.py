@@ -243,7 +243,7 @@ def _unknown_offset(found: Suggestion | None) -> str:
             f"p = {found.p_value:.2g}): give it with --offset if you know it"
         )
     return (
-        f"{said}can be told from the others: those from {format_time(found.low_ns)} to "
+        f"{said}is better than the others: those from {format_time(found.low_ns)} to "
         f"{format_time(found.high_ns)} fit as well; give it with --offset if you know it"
     )
 

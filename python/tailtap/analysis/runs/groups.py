@@ -41,7 +41,7 @@ DRAWN = 8
 """Imported configurations that figures show when nobody chose."""
 INVALID_MARK = "invalid"
 """What stands beside the name of a run whose generator did not send what was asked of it."""
-NOT_ASKED_FOR = "it was not the load asked for"
+NOT_REQUESTED = "the generator did not send the requested load"
 # The floor is no result: it stays in the background, in grey.
 WIRE_LIGHT = ("#6a7178", "#9aa1a8", "#454b51")
 WIRE_DARK = ("#9aa3ac", "#6d757d", "#c5ccd3")
@@ -405,8 +405,8 @@ def _heavy_loss(configuration: Configuration) -> Finding:
     seen = "".join(f" {one.text[0].upper()}{one.text[1:]}." for one in patterns)
     clause = _loss_clause(evaluations)
     sentence = (
-        f"{clause[0].upper()}{clause[1:]}, more than {share_text(HEAVY_LOSS)}{when}. Nobody knows "
-        f"how late these packets would have been{others}.{seen}{_invalid_clause(configuration)}"
+        f"{clause[0].upper()}{clause[1:]}, more than {share_text(HEAVY_LOSS)}{when}. Their latency "
+        f"is unknown{others}.{seen}{_invalid_clause(configuration)}"
     )
     return Finding(configuration, "lost", share_text(worst), sentence)
 
@@ -414,7 +414,7 @@ def _heavy_loss(configuration: Configuration) -> Finding:
 def _invalid(configuration: Configuration) -> Finding:
     many = len(configuration.members)
     whose = "The run is" if many == 1 else f"All {many} repeats are"
-    sentence = f"{whose} invalid: {NOT_ASKED_FOR}. The table below has what was measured."
+    sentence = f"{whose} invalid: {NOT_REQUESTED}. The table below has what was measured."
     return Finding(configuration, "no result", INVALID_MARK, sentence)
 
 
@@ -423,7 +423,7 @@ def _invalid_clause(configuration: Configuration) -> str:
     if not invalid:
         return ""
     which = f"{invalid} of {len(configuration.members)} repeats {'is' if invalid == 1 else 'are'}"
-    return f" {which} invalid and left out: {NOT_ASKED_FOR}."
+    return f" {which} invalid and left out: {NOT_REQUESTED}."
 
 
 def _loss_clause(evaluations: list[Latencies]) -> str:

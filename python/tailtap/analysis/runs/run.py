@@ -39,7 +39,7 @@ NO_TIMES = "files of others that say how often latencies occurred, not when, giv
 """Why some imported runs have none."""
 UNKNOWN = "unknown"
 """The clock of captures that do not say whose it is."""
-INVALID = "invalid: the generator did not send what was asked of it"
+INVALID = "invalid: the generator did not send the requested load"
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -147,7 +147,7 @@ def assess(
         return found.with_flag(
             "loss",
             f"{loss:.2%} of the packets were lost, more than a tenth of the share over the "
-            "threshold, and nobody knows how late they would have been: measure where less is lost",
+            "threshold, and their latency is unknown: measure where less is lost",
         )
     bursts = decluster(fitted.position[over])
     found = replace(found, bursts=bursts)
@@ -207,8 +207,8 @@ def _diagnose(found: Assessment, excesses: Excesses, tick: float) -> Assessment:
     if excesses.n < ENOUGH:
         found = found.with_flag(
             "few-bursts",
-            f"{excesses.n} clusters: of intervals meant to hold 95 % of the time, as few as "
-            f"{coverage(excesses.n):.1%} held in simulations (docs/explanation/model.md)",
+            f"{excesses.n} clusters are few: 95 % intervals held in as few as "
+            f"{coverage(excesses.n):.1%} of simulations (docs/explanation/model.md)",
         )
     return found
 

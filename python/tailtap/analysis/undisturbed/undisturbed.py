@@ -54,10 +54,7 @@ RECORD, STRETCHES = "undisturbed", "stretches"
 MOST_OUT = 0.5
 """Where more of the time is left out than this, the rest is too short to speak for the run: what
 takes the device longer than the time between two pauses would be missing in it."""
-UNKNOWN = (
-    "nobody knows when its machine was taken away: measure with `trace: thin`, or at a constant "
-    "pace"
-)
+UNKNOWN = "its pauses are not recorded: measure with `trace: thin`, or at a constant pace"
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ def read_undisturbed(folder: Path, evaluation: Evaluation) -> Undisturbed | None
         found = Evaluation.load(place) if record.shown else None
     except (InputError, OSError, ValueError, pa.ArrowException) as error:
         raise InputError(
-            f"what is left of the run without pauses cannot be read ({error}): run "
+            f"its undisturbed latencies cannot be read ({error}): run "
             f"tailtap explain {folder} again"
         ).at(place) from error
     whole = found is None or found.counts.matched == record.packets
@@ -237,13 +234,13 @@ def _reason(p: float | None, out_ns: int, of_ns: int, packets: int) -> str:
     """Why what is left does not speak for the device; empty where it does."""
     if out_ns > MOST_OUT * of_ns or not packets:
         return (
-            f"{format_share(out_ns / of_ns)} of the time would be left out, and the rest is too "
-            "short to speak for the device"
+            f"pauses take {format_share(out_ns / of_ns)} of the time: the rest is too short to "
+            "stand for the run"
         )
     if p is not None and p < LEAST_P:
         return (
-            f"the pauses depend on the load (p = {p:.3g}): without them the device would have an "
-            "easier time than it has"
+            f"pauses come with load (p = {p:.3g}): without them the rest would have a lighter load "
+            "than the run"
         )
     return ""
 
@@ -252,8 +249,7 @@ def _unknown(run: Run, known: Sequence[str]) -> str:
     """What may be missing among the pauses; empty where nothing is known to be."""
     if "guest-trace" in known:
         return (
-            "its host was not traced: what was stolen from the virtual machine is known, and not "
-            "when it was stopped"
+            "its host was not traced: stolen time is recorded, stops of the virtual machine are not"
         )
     if "trace" not in known:
         return "without a trace only the generator's lateness is known"
@@ -416,9 +412,12 @@ def _pauses(row: PausesRow) -> str:
 def beside(plain: Latency, undisturbed: Latency) -> str:
     """The supported percentiles of all packets, and of those that are left."""
     left = {row.p: row for row in undisturbed.percentiles if row.supported}
+    pairs = [(row, left[row.p]) for row in plain.percentiles if row.supported and row.p in left]
     told = [
-        f"{label(row.p)} {format_time(row.value)} -> {format_time(left[row.p].value)}"
-        for row in plain.percentiles
-        if row.supported and row.p in left
+        f"{label(row.p)} {format_time(row.value)} -> {format_time(one.value)}"
+        for row, one in pairs
+        if row.value != one.value
     ]
-    return ", ".join(told)
+    rises = any(one.value > 1.05 * row.value for row, one in pairs)
+    higher = " (higher: most packets left out were quick)" * rises
+    return ", ".join(told) + higher or "no percentile changes"

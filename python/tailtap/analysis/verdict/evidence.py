@@ -137,7 +137,7 @@ class Evidence:
             if unread.any
         ]
         found = found or [self.loss_unsure or "packets were not matched"]
-        return f"{', '.join(found)}: how late these were nobody knows"
+        return f"{', '.join(found)}: their latency is unknown"
 
     @property
     def lost(self) -> tuple[int, int] | None:

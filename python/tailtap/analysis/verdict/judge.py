@@ -87,8 +87,7 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> R
             requirement, run, "not shown",
             f"{format_share(share)} of the packets {_gone_words(run)}, more than "
             f"the {format_share(allowed)} "
-            "that the percentile leaves: how late they would have been nobody knows; require "
-            "reliability(…), or loss",
+            "above the percentile: their latency is unknown; require reliability(…), or loss",
             measured, packets=packets, lost=lost,
         )  # fmt: skip
     return _of_share(

@@ -184,7 +184,7 @@ def evidence_of(run: Run) -> Evidence:
     if run.valid is False:
         causes = [w.code for w in run.warnings if w.code.startswith("generator-")]
         why = f" ({', '.join(causes)})" if causes else ""
-        refusal = f"the run is invalid{why}: what was sent is not what was asked for"
+        refusal = f"the run is invalid{why}: the generator did not send the requested load"
     tail, without = None, NO_TIMES
     whole = evaluation if isinstance(evaluation, Evaluation) else None
     if whole is not None:

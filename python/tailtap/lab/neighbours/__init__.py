@@ -138,5 +138,5 @@ def too_little(told: Mapping[str, records.Neighbour]) -> Iterator[Mapping[str, s
             )
             yield {
                 "code": "neighbour-short",
-                "message": f"the neighbour {name} reached less than it was asked for: {parts}",
+                "message": f"the neighbour {name} did less than its load: {parts}",
             }

@@ -389,8 +389,8 @@ def prepare_stretches(options: Options) -> tuple[Prepared, Tree, Purpose]:
     prepared = prepare(options)
     if not prepared.traced:
         raise MachineError(
-            "nobody can say why these packets are late: what serves them is not known, or they are "
-            "matched by more than a hash: name its cores with --cpus"
+            "late packets cannot be explained: the cores that serve them are not known (name them "
+            "with --cpus), or packets are matched by more than a hash"
         )
     tree = Tree()
     traits = prepared.traits

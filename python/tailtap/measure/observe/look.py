@@ -285,9 +285,9 @@ class Passing:
             options.on_step(", ".join(said) or "no packets")
 
     def nothing(self) -> str:
-        """Why no packet was known again, and what may help."""
+        """Why no packet was matched, and what may help."""
         both = any(all(self.seen[end] for end in way) for way in self.ways)
-        what = "was known again" if both else "passed both places"
+        what = "was matched between the two places" if both else "passed both places"
         if past := "; ".join(self._past_hooks()):
             remedy = past
         elif not both:

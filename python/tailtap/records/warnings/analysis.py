@@ -7,7 +7,7 @@ from tailtap.records.record import Entry
 TAIL = (
     Entry(
         "invalid-run",
-        ("The generator did not send what was asked of it: the tail is that of another load."),
+        "The generator did not send the requested load: the tail is that of another one.",
         "Measure again at a rate that the generator reaches.",
     ),
     Entry(
@@ -162,8 +162,8 @@ COMPARISON = (
     ),
     Entry(
         "unknown-samples",
-        "Nobody says how many packets published percentiles are of.",
-        "Nothing: how far they can be relied on is not known.",
+        "Published percentiles do not say of how many packets they are.",
+        "Nothing: their support is unknown.",
     ),
     Entry(
         "different-machines",
@@ -210,7 +210,7 @@ CAUSES = (
     Entry(
         "served-elsewhere",
         (
-            "Late packets left on cores that should not serve them, or on unknown ones; they are "
+            "Late packets left on cores that do not serve the device, or on unknown ones; they are "
             "unexplained."
         ),
         "Keep the forwarder on its cores (`dut.cpus`), or trace the others too.",
@@ -218,8 +218,8 @@ CAUSES = (
     Entry(
         "host-clock-coarse",
         (
-            "Another machine than the DuT's stamped the packets, and the clocks are not known well "
-            "enough for some late ones: these are unexplained."
+            "Another machine than the DuT's stamped the packets, and the clocks are too coarse for "
+            "some late ones: these are unexplained."
         ),
         (
             "Give a higher `--late`; hosts that answer quickly make the interval "
@@ -228,16 +228,13 @@ CAUSES = (
     ),
     Entry(
         "guest-clock-coarse",
-        (
-            "The clock of the virtual machine is not known well enough: what the guest did counts "
-            "as service."
-        ),
+        ("The clock of the virtual machine is too coarse: what the guest did counts as service."),
         "Give a higher `--late`; packets that pass the guest quickly make the interval narrow.",
     ),
     Entry(
         "not-undisturbed",
-        "What is left of the run without pauses from outside cannot be found out.",
-        "Look at what the message says; the run's own percentiles stand.",
+        "The latencies without pauses from outside are not shown.",
+        "Nothing, or what the message says; the run's own percentiles stand.",
         note=True,
     ),
     Entry(

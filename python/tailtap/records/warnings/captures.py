@@ -80,7 +80,7 @@ CAPTURES = (
     ),
     Entry(
         "direction-unknown",
-        "Nothing tells in which direction some packets went. They were left out, and may be lost.",
+        "The direction of some packets is unknown. They were left out, and may be lost.",
         "Capture one direction at a time, if there are many.",
     ),
     Entry(
@@ -157,8 +157,8 @@ CAPTURES = (
     ),
     Entry(
         "equal-packets",
-        "Packets before the device are equal to others within the window, and were told apart "
-        "by their order where as many came out as went in.",
+        "Packets before the device are equal to others within the window, and were matched "
+        "in their order where as many came out as went in.",
         "Nothing, if the device keeps their order; else send packets that differ, or shorten "
         "`--window`.",
     ),
@@ -269,7 +269,7 @@ IMPORTED = (
     Entry(
         "file-unknown",
         "Files of an imported folder are of no known tool.",
-        "Nothing, or look up in docs/howto/other-tools.md what each tool must be asked for.",
+        "Nothing, or look up in docs/howto/other-tools.md which options each tool needs.",
     ),
 )
 PUBLISHED = (
@@ -281,7 +281,7 @@ PUBLISHED = (
     ),
     Entry(
         "no-authors",
-        "The site names nobody as its author.",
+        "The site names no author.",
         "Name them with `--author`, or publish with `--anonymous`.",
         note=True,
     ),
@@ -293,7 +293,7 @@ PUBLISHED = (
     ),
     Entry(
         "captures-nowhere",
-        ("The site does not say where captures are: nobody can evaluate them again."),
+        "The site does not say where captures are: they cannot be evaluated again.",
         "Name their place with `--captures refer=URL`, or publish them with `--captures embed`.",
         note=True,
     ),

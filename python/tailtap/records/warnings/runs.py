@@ -15,8 +15,8 @@ RUN = (
     Entry(
         "generator-rate",
         (
-            "The generator sent less than 99 % of the rate that was asked for; an "
-            "external generator may be off by 10 % either way."
+            "The generator sent less than 99 % of `traffic.rate`; an external one may be off by "
+            "10 % either way."
         ),
         (
             "Lower `traffic.rate`, or give the generator a CPU of its own. For an "
@@ -93,7 +93,7 @@ RUN = (
     ),
     Entry(
         "neighbour-short",
-        "A neighbour (`dut.neighbours`) did less than nine tenths of what it was asked for.",
+        "A neighbour (`dut.neighbours`) did less than nine tenths of its load.",
         (
             "Ask for less, or give it CPUs of its own. A CPU that it shares with the device "
             "leaves it less on purpose."
@@ -129,14 +129,14 @@ RUN = (
     ),
     Entry(
         "trace-lost",
-        ("The trace had no room for some events. No packet of that time gets a cause."),
+        ("The trace had no room for some events. Packets of that time are unexplained."),
         "Give `tailtap trace` more `--records`, or leave more CPU time to its writer.",
     ),
     Entry(
         "trace-blind",
         (
-            "Late packets left a core in no softirq that its trace saw: the kernel did not run "
-            "the tracer's programs. These packets get no cause."
+            "Late packets left a core outside of any recorded softirq: the kernel did not run the "
+            "tracer's programs. These packets are unexplained."
         ),
         "Keep the task that the sentence names off the device's CPUs, or use another kernel "
         "(docs/howto/busy.md).",
@@ -147,12 +147,12 @@ RUN = (
             "The trace was written while packets were sent, on a CPU that sends or serves them. "
             "That makes packets late."
         ),
-        "Send for a shorter time, or leave a CPU to nobody; `tailtap run --check` says what fits.",
+        "Send for a shorter time, or leave a CPU unused; `tailtap run --check` says what fits.",
     ),
     Entry(
         "trace-incomplete",
-        "This kernel does not tell some of the events that a trace has.",
-        "Use a newer kernel: Linux 6.5 tells all of them.",
+        "This kernel does not record some of the events that a trace has.",
+        "Use a newer kernel: Linux 6.5 records all of them.",
     ),
     Entry(
         "no-device",
@@ -165,14 +165,14 @@ RUN = (
     ),
     Entry(
         "guest-untraced",
-        ("What the kernel in the virtual machine did is not known, or only in part."),
+        ("The kernel in the virtual machine was not traced, or only in part."),
         "Take a guest's kernel with types of its own (CONFIG_DEBUG_INFO_BTF) and memory for them.",
     ),
     Entry(
         "guest-clock",
         (
-            "The clock of the virtual machine cannot be aligned with its host's. Of late packets "
-            "only the host's part is told."
+            "The clock of the virtual machine cannot be aligned with its host's. Late packets are "
+            "explained on the host alone."
         ),
         "Use a forwarder whose packets pass the guest's kernel; on a clock that stepped, repeat.",
     ),
@@ -186,8 +186,8 @@ RUN = (
     ),
     Entry(
         "tap",
-        "A tap said something of itself.",
-        "What the sentence says.",
+        "A tap reports something about itself.",
+        "Do what the sentence says.",
     ),
     Entry(
         "steal",
@@ -241,8 +241,8 @@ RUN = (
     Entry(
         "heavy-loss",
         (
-            "More than 0.1 % of the packets were lost, and nobody knows how late they would have "
-            "been. The message says what they have in common."
+            "More than 0.1 % of the packets were lost, and their latency is unknown. The message "
+            "says what they have in common."
         ),
         "Find out why they were lost: by flow, length and time.",
     ),
@@ -277,22 +277,19 @@ OBSERVED = (
     ),
     Entry(
         "serving-unknown",
-        (
-            "Something about who serves the packets could not be found out: it is not part of the "
-            "causes."
-        ),
-        "Say it with `--cpus` and `--served`, where you know it.",
+        ("Some of what serves the packets could not be found: it is in no cause."),
+        "Give it with `--cpus` and `--served`, where you know it.",
     ),
     Entry(
         "observing-cost",
-        ("Observing took more of a core's time than `--budget`, or nobody could tell how much."),
+        ("Observing took more of a core's time than `--budget`, or an unknown part."),
         "Raise `--budget`, or observe fewer packets: `--filter`, `--sample`, `--trace none`.",
     ),
     Entry(
         "trace-thinned",
         (
-            "To keep the budget, the cores were traced for a part of the time: packets that were "
-            "late at other times have no causes."
+            "The cores were traced for a part of the time, to keep the budget: packets of other "
+            "times are unexplained."
         ),
         "Raise `--budget`, or observe for longer.",
     ),
@@ -312,7 +309,7 @@ SEARCH = (
     ),
     Entry(
         "generator-unsteady",
-        "The generator could send a rate once and then not even a lower one.",
+        "The generator reached a rate once, and later not even a lower one.",
         "Stop what else works on this machine, and search again.",
     ),
     Entry(

@@ -59,7 +59,7 @@ def distribution_of(run: Run) -> Pair:
     if found.max is not None:
         rows.append((found.max, 0))
     if found.packets is None or not rows or rows[-1][1]:
-        raise InputError("how late all of its packets were is not told: export csv").at(run.slug)
+        raise InputError("its distribution is not stored: export csv").at(run.slug)
     values, above = np.array(rows, np.int64).T
     known, place = np.unique(np.maximum.accumulate(values), return_inverse=True)
     counts = np.zeros(known.size, np.int64)

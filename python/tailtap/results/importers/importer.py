@@ -76,7 +76,7 @@ def import_tree(
     refresh(out)
     found.experiments = [one.summary for one in pos if one.runs]
     if unknown:
-        text = f"nothing is known of {_named(tree, unknown)}"
+        text = f"of no known tool: {_named(tree, unknown)}"
         found.warnings.append(Notice("file-unknown", text))
     return found
 

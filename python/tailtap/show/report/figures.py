@@ -177,7 +177,7 @@ def of_evaluation(evaluation: Evaluation, name: str) -> Specification:
     label = " → ".join(Path(side.path).name for side in evaluation.inputs.both)
     groups = configurations(experiment_of(evaluation, label))
     if name == "losses" and not lossy(groups):
-        raise InputError(f"'{name}': no packet was lost, or it is not known which")
+        raise InputError(f"'{name}': no packet was lost, or the lost ones are not recorded")
     return FIGURES[name](groups)
 
 

@@ -192,7 +192,7 @@ def _loss_cell(evaluation: Latencies, look: str = "alarm") -> Cell:
     if evaluation.loss is None:
         return Cell(hint="not published")
     if evaluation.lost_heavily:
-        hint = "nobody knows how late the lost packets would have been"
+        hint = "the latency of lost packets is unknown"
         return Cell(evaluation.loss, look, hint)
     if evaluation.counted.get("lost", 0) > (evaluation.lost_at_least or 0):
         hint = "packets after the device were not matched or not read, and may be these"

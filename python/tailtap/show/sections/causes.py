@@ -168,16 +168,17 @@ def _notes(record: CausesRecord) -> Iterator[str]:
         yield f"{format_count(untraced, 'unexplained packet')} passed while nothing was traced."
     if (looked := late.looked) is not None:
         yield (
-            f"{format_count(late.stalls, 'stall')} are few: what merely coincides was tested on "
-            f"the {format_count(looked.packets, 'packet')} later than {looked.words}, of "
-            f"{format_count(looked.stalls, 'stall')}."
+            f"Coincidence is tested on {format_count(looked.packets, 'packet')} later than "
+            f"{looked.words}, of {format_count(looked.stalls, 'stall')}: "
+            f"{format_count(late.stalls, 'stall')} would be too few."
         )
     estimates = [
         estimate_words([Named(one.cause, one.detail)], one.without)
         for one in record.causes
         if one.without and one.without.falls
     ]
-    yield from (sentence(words) for words in estimates[:WITHOUT])
+    whole = estimate(record.remove)  # which stands beside the candidates
+    yield from (said for words in estimates[:WITHOUT] if (said := sentence(words)) != whole)
     if len(record.segments) > 1:
         for segment in record.segments:
             yield f"{format_count(segment.packets, 'packet')} late in {segment.words}."

@@ -192,9 +192,9 @@ def _chances(found: ModelledRun, names: Sequence[str]) -> Iterator[str]:
         share = one.exceeded  # never called certain
         chance = "more than 99.9 %" if share > 0.999 else f"{share:.1%}".replace("%", " %")
         yield (
-            f"{name}: with {chance} some packet is later than all of the run; what "
-            f"the run did not show comes at most {one.unseen:,} times (95 %); only a run of "
-            f"{format_wait(one.needed_ns / 1e9)} has a largest latency that holds for it (95 %)"
+            f"{name}: some packet is later than the run's maximum with {chance} probability; what "
+            f"the run did not show comes at most {one.unseen:,} times (95 %); the maximum of a run "
+            f"of {format_wait(one.needed_ns / 1e9)} would hold for {name} (95 %)"
         )
 
 

@@ -347,7 +347,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_what_is_spoilt_is_one_warning(tmp_path: Path, spoilt: str) -> None:
-    """And the host's part is told all the same."""
+    """And late packets are explained on the host all the same."""
     simulated, (spoil, code, says) = busy(), SPOILT[spoilt]
     folder = write_guest_run(tmp_path / "001-spoilt", simulated)
     spoil(folder)

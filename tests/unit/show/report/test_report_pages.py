@@ -58,7 +58,7 @@ def test_an_invalid_run_leads_nothing_and_says_so_wherever_it_stands(tmp_path: P
     found = finding(repeats, groups)
     assert found.value == time_text(max(first, third))
     assert "in the worst of 2 valid repeats" in found.sentence
-    assert "1 of 3 repeats is invalid and left out: it was not the load" in found.sentence
+    assert "1 of 3 repeats is invalid and left out: the generator did" in found.sentence
     assert time_text(repeats.members[1].evaluation.max or 0) not in found.sentence
     # Where nothing is valid there is no number, and the wire is no floor.
     assert alone.worst is None and floor_of(repeats, groups) is None

@@ -240,13 +240,13 @@ def warnings_of(trace: Taken, name: str = "the trace") -> Iterator[Warning]:
         counts = ", ".join(f"{count} of CPU {cpu}" for cpu, count in lost.items())
         yield {
             "code": "trace-lost",
-            "message": f"{name} had no room for {counts}: what happened then is not known",
+            "message": f"{name} had no room for {counts}: packets of that time are unexplained",
         }
     if trace.paused_ns:
         part = 1 - trace.paused_ns / max(1, trace.ended_ns - trace.started_ns)
         yield {
             "code": "trace-thinned",
-            "message": f"to keep the budget, {name} was taken for {format_share(part)} of the time",
+            "message": f"{name} covers {format_share(part)} of the time, to keep the budget",
         }
     if trace.missing:
         lack = _lack(trace.missing, trace.substitutes)

@@ -155,6 +155,6 @@ def _counts(taps: dict[str, Any]) -> dict[str, Any]:
 def _untraced(reason: str) -> Warning:
     return {
         "code": "guest-untraced",
-        "message": f"what the guest's kernel did is not known ({reason}): of late packets only the "
-        "host's part can be told",
+        "message": "late packets are explained on the host alone: the guest's kernel is not "
+        f"traced ({reason})",
     }

@@ -31,8 +31,8 @@ ROUNDED = 0.1
 
 CLOSED_LOOP = Notice(
     "closed-loop",
-    "a request is sent when the one before it was answered: while one is late no other is sent, so "
-    "that fewer are late than would be at a rate (coordinated omission)",
+    "the tool waits for each answer before its next request: while one is late it sends no other, "
+    "so percentiles are too low (coordinated omission)",
 )
 FAILURES_UNTOLD = Notice(
     "requests-failed", "it does not say which requests failed: a quick failure counts as an answer"

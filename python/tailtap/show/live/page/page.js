@@ -142,7 +142,7 @@ async function look() {
     const answer = await fetch("numbers.json", { cache: "no-store" });
     if (answer.status === 200) show(await answer.json());
   } catch {
-    state("the measurement has ended: nobody answers any more", true);
+    state("the measurement has ended: its process has gone", true);
   }
   setTimeout(look, 1000);
 }
