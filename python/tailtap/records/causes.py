@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from tailtap.base.seen import Seen
-from tailtap.records.evaluation import PacketsBothWays, UndisturbedRecord
+from tailtap.records.evaluation import FlowRecord, PacketsBothWays, UndisturbedRecord
 from tailtap.records.record import (
     Count,
     Cpu,
@@ -275,6 +275,25 @@ class LatePacket(Record, kw_only=True):
     words: str
 
 
+class FlowCause(CauseName, kw_only=True):
+    """A cause of a flow's late packets."""
+
+    packets: Count
+
+
+class LateFlow(Record, kw_only=True):
+    """The late packets of a flow."""
+
+    flow: Annotated[str, says("Protocol, from where and to where")]
+    late: Count
+    worst_ns: Whole
+    causes: Annotated[list[FlowCause], says("That of most packets first")]
+    whole: Annotated[
+        FlowRecord | None,
+        says("All packets of it, where `tailtap evaluate --by flow` counted them"),
+    ]
+
+
 class CausesRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.causes/1"):
     """``causes.json``, which ``tailtap explain --json`` prints, too."""
 
@@ -293,6 +312,10 @@ class CausesRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.
     clock: Annotated[HostClockTold | None, says("Null where trace and stamps have one clock")]
     guest: GuestTold | None
     worst: list[LatePacket]
+    flows: Annotated[
+        list[LateFlow],
+        says("Those with most late packets first; empty where the captures hold no frames"),
+    ] = []
     warnings: list[Notice]
     made: Annotated[str | None, says("What the tables beside it say, too")] = None
     undisturbed: Annotated[

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from captures import frame, pcap
+from made_records import rewrite
 from traced import write_run
 from two_machines import Apart, move_apart
 
@@ -16,6 +20,7 @@ from tailtap.analysis.causes.joined import UNEXPLAINED
 from tailtap.analysis.causes.labels import GAP_NS
 from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.taxonomy import Named, is_of_generator
+from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
@@ -42,6 +47,8 @@ SERVED_SO = {"serving", "gap"}
 NO_CAUSES = ("unexplained", "behind", "own-work", "gap", "mixed")
 EDGES_NS = 2_000
 """So much may be another's: records within others, rounding, what usual packets saw."""
+SOURCE_PORT = 34
+"""Where it stands in a `frame`."""
 NEARLY, LITTLE = 0.1, 0.25
 """Shares: of what has about the largest part, and of what has little."""
 
@@ -63,6 +70,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     told = traced(draw, made)
     folder = write_run(folder / "001-traced", told)
     clock = _other_clock(draw, folder) if told.end is None else None
+    flows = _flows(draw, folder, told.made) if clock is None else None
     [one] = finished_runs(folder)
     latest = int((made.left - made.sent).max() - np.median(made.left - made.sent))
     if clock is not None and latest < 6 * clock.width_ns:
@@ -88,6 +96,8 @@ def run(draw: Draw, folder: Path) -> Tally:
     usual = np.flatnonzero((latency >= low) & (latency <= high))
     _check_parts(found, truth, number, usual)
     _check_gaps(found, truth, number)
+    if flows is not None:
+        _check_flows(found, flows[number])
     _check_stalls(found, truth)
     _check_raisers(found, truth)
     if told.whole and clock is None:
@@ -123,6 +133,42 @@ def _other_clock(draw: Draw, folder: Path) -> Apart | None:
     )  # fmt: skip
     move_apart(folder, clock)
     return clock
+
+
+def _flows(draw: Draw, folder: Path, made: Device) -> Integers | None:
+    """Has the tap before the device write frames of some flows, in some seeds: each packet's."""
+    if not draw.has("frames", 0.2):
+        return None
+    flows = draw.stream("flows").integers(0, draw.between("flows", 1, 5), made.sent.size)
+    packets = [
+        (
+            time,
+            frame(number)[:SOURCE_PORT]
+            + struct.pack(">H", flow + 1)
+            + frame(number)[SOURCE_PORT + 2 :],
+        )
+        for number, (time, flow) in enumerate(zip(made.sent.tolist(), flows.tolist(), strict=True))
+    ]
+    (folder / "ingress.stamps").unlink()
+    (folder / "ingress.pcap").write_bytes(pcap(packets))
+    both = (folder / "ingress.pcap", folder / "egress.stamps")
+    evaluate(*both, key="moonsniff", flows=True).write(folder / "evaluation")
+    rewrite(folder / "run.json", taps={"ingress": {"clock": "monotonic"}})
+    return flows
+
+
+def _check_flows(found: Explained, flows: Integers) -> None:
+    """Each flow has its late packets, and their causes."""
+    told = record(found)
+    blamed = np.array([str(found.labels.blame(packet)) for packet in range(flows.size)])
+    assert sum(one.late for one in told.flows) == flows.size
+    for one in told.flows:
+        port = int(one.flow.split(" > ")[0].rpartition(":")[2])
+        mine = blamed[flows == port - 1]
+        assert one.late == mine.size and one.whole is not None
+        named = {str(Named(cause.cause, cause.detail)): cause.packets for cause in one.causes}
+        assert named == Counter(mine.tolist())
+        assert one.whole.latency_ns is not None and one.worst_ns == one.whole.latency_ns.max
 
 
 def _check_warnings(found: Explained, truth: Truth, number: Integers) -> None:

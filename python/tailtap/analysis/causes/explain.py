@@ -18,6 +18,7 @@ from tailtap.analysis.causes.late import (
     FEW,
     UNKNOWN,
     Late,
+    flows_of,
     kept,
     late_packets,
     leaving,
@@ -69,6 +70,11 @@ class Explained:
         joined = self.joined
         waited = joined.stall[(joined.state == BEHIND) & (joined.stall != UNKNOWN)]
         return np.bincount(waited, minlength=joined.stall_cpu.size).astype(np.int64)
+
+    @cached_property
+    def flows(self) -> Sequence[str]:
+        """The flow of each late packet; empty where nobody says it."""
+        return flows_of(self.run, self.joined.late.packets, self.trace.events.parent)
 
     @cached_property
     def keys(self) -> Mapping[tuple[int, int], str]:

@@ -36,7 +36,7 @@ FEW, ENOUGH = 10, 20
 """With fewer stalls than this, chance cannot be told from a cause; with so many it can."""
 LEAST_EXCESS = 8
 MOST_KEPT = 200_000
-MARKS = ".marks"
+STAMPS, MARKS = ".stamps", ".marks"
 """What is left of captures whose bytes nobody may keep."""
 SAMPLES = 8
 SAMPLE_BYTES = 1 << 19
@@ -225,6 +225,16 @@ def capture_of(side: Side, folder: Path) -> Path:
             "copy them back, or measure again"
         ).at(path)
     return path
+
+
+def flows_of(run: Run, packets: Packets, folder: Path) -> Sequence[str]:
+    """The flow of each packet; empty where the capture before the device does not say it."""
+    capture = capture_of(run.stored.inputs.ingress, folder)
+    if capture.suffix in (STAMPS, MARKS):
+        return [""] * packets.ingress_ns.size
+    stamps, place = np.unique(packets.ingress_ns, return_inverse=True)
+    names = _core.flows_at(capture, stamps)
+    return [names[at] for at in place.tolist()]
 
 
 UNKNOWN = -1

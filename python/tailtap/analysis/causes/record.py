@@ -5,7 +5,7 @@ docs/reference/files.md describes the files.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -40,7 +40,9 @@ from tailtap.records.causes import (
     CauseRow,
     CausesRecord,
     ChanceTest,
+    FlowCause,
     GuestTold,
+    LateFlow,
     LatePacket,
     LateRun,
     Looked,
@@ -98,10 +100,34 @@ def record(found: Explained) -> CausesRecord:
         else trace.clock.record(0 if untold is None else int(untold.sum())),
         guest=_guest(found),
         worst=[_packet(found, packet) for packet in _worst(found)],
+        flows=_flows(found),
         warnings=list(found.warnings),
     )
     told.made = mark(told)
     return told
+
+
+def _flows(found: Explained) -> list[LateFlow]:
+    latency = found.joined.late.packets.latency_ns
+    whole = {flow.flow: flow for flow in found.run.stored.flows or ()}
+    packets: dict[str, list[int]] = defaultdict(list)
+    for packet, flow in enumerate(found.flows):
+        packets[flow].append(packet)
+    packets.pop("", None)
+    rows = [
+        LateFlow(
+            flow=flow,
+            late=len(mine),
+            worst_ns=int(latency[mine].max()),
+            causes=[
+                FlowCause(cause=name.cause, detail=name.detail, packets=count)
+                for name, count in Counter(map(found.labels.blame, mine)).most_common()
+            ],
+            whole=whole.get(flow),
+        )
+        for flow, mine in packets.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.late, row.flow))
 
 
 def _untraced(found: Explained) -> int:

@@ -194,7 +194,14 @@ def render(
             "rates": rates_table(material.search.answers if material.search else ()),
             "summary": tables.summary(groups),
             "flows": tables.flows_together(experiment),
-            "by_flow": tables.flows_of(groups),
+            "by_flow": tables.flows_of(
+                groups,
+                {
+                    story.member.index: story.causes.record.flows
+                    for story in material.stories
+                    if story.causes
+                },
+            ),
             "counts": tables.counted(groups),
             "changed": tables.changed(groups),
             "taps": readings.taps(groups),

@@ -19,6 +19,7 @@ from tailtap.analysis.runs.groups import (
 )
 from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import count_text, share_text, time_text
+from tailtap.records.causes import LateFlow
 from tailtap.records.evaluation import Counts
 from tailtap.records.record import as_json, meanings
 from tailtap.records.warnings import FEW, NOTES, by_kind
@@ -40,9 +41,8 @@ from tailtap.show.sections import (
     table,
 )
 from tailtap.show.sections.latency import (
-    FLOWS,
     flow_columns,
-    flow_row,
+    flow_rows,
     percentile_cell,
     together_table,
 )
@@ -269,21 +269,23 @@ def _loss_row(curve: LossCurve, point: Point) -> Row:
     )
 
 
-def flows_of(groups: Sequence[Configuration]) -> Table:
-    """The first flows of each run whose evaluation has them."""
+def flows_of(groups: Sequence[Configuration], explained: Mapping[int, Sequence[LateFlow]]) -> Table:
+    """The first flows of each run whose evaluation, or whose causes have them, by its index."""
     parts = [
         Part(
-            [
-                flow_row(flow, member.label, mark_of(group))
-                for flow in (member.evaluation.flows or ())[:FLOWS]
-            ]
+            flow_rows(
+                member.evaluation.flows or (),
+                explained.get(member.index, ()),
+                member.label,
+                mark_of(group),
+            )
         )
         for group in groups
         for member in group.members
     ]
     return Table(
-        "losses and latencies by flow",
-        flow_columns("run and flow"),
+        "losses, latencies and causes by flow",
+        flow_columns("run and flow", late=any(explained.values())),
         [part for part in parts if part.rows],
     )
 

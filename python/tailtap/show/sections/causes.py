@@ -21,6 +21,7 @@ from tailtap.show.sections import (
     row,
     table,
 )
+from tailtap.show.sections.latency import flows_table
 
 COLUMNS = (
     Column("cause", wrap=24),
@@ -59,10 +60,13 @@ def causes_section(
     title: str,
     colours: Mapping[str, Mark] | None = None,
     mark: Mark | None = None,
+    *,
+    flows: bool = True,
 ) -> Section:
     """The causes of a run's late packets.
 
-    In the figures of the page, causes have `colours`, and the run has `mark`.
+    In the figures of the page, causes have `colours`, and the run has `mark`. Its `flows` have a
+    table of their own there.
     """
     late = record.late
     causes = [one for one in record.causes if one.claim != "present"]
@@ -82,6 +86,8 @@ def causes_section(
     tables = [table(f"causes of {title}", COLUMNS, rows)]
     if tasks := [_task(one) for one in causes if one.task is not None]:
         tables.append(table(f"tasks that made packets of {title} late", TASKS, tasks))
+    if flows and record.flows:
+        tables.append(flows_table([one.whole for one in record.flows if one.whole], record.flows))
     return Section(title, [summary], tables, list(_notes(record)), mark)
 
 

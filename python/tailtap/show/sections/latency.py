@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.clocks import clocks_text
 from tailtap.analysis.evaluation.percentiles import DEFAULT, label
 from tailtap.analysis.evaluation.transactions import KINDS
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.analysis.runs.text import count_text, percent_text, time_text
 from tailtap.base.units import format_count, format_share, format_time, format_us
+from tailtap.records.causes import LateFlow
 from tailtap.records.evaluation import (
     Change,
     FlowRecord,
@@ -278,27 +280,46 @@ def _run(run: RunRow, ps: Sequence[float]) -> Row:
     )
 
 
-def flow_columns(first: str) -> Sequence[Column]:
-    """Columns for `flow_row`."""
+def flow_columns(first: str, *, late: bool) -> Sequence[Column]:
+    """Columns for `flow_rows`; `late` is whether late packets of some flow were explained."""
     times = [Column(label(p), TIME) for p in OF_FLOWS]
     counts = Column("packets", COUNT), Column("lost", COUNT, alarms=True)
-    return Column(first, spare=1, wrap=20), *counts, *times, Column("max", TIME)
+    columns = Column(first, spare=1, wrap=20), *counts, *times, Column("max", TIME)
+    return (*columns, Column("late", COUNT), Column("causes", wrap=24)) if late else columns
 
 
-def flow_row(flow: FlowRecord, name: str = "", mark: Mark | None = None) -> Row:
-    """A flow of an evaluation, whose run has a `name`."""
-    times: list[Cell] = [Cell()] * (len(OF_FLOWS) + 1)
-    if (latency := flow.latency_ns) is not None:
-        times = [*map(percentile_cell, latency.percentiles), Cell(latency.max, "max")]
-    called = ": ".join(part for part in (name, flow.flow or "no frames") if part)
-    return row(called, flow.packets, flow.lost, *times, mark=mark)
+def flow_rows(
+    flows: Sequence[FlowRecord],
+    late: Sequence[LateFlow] = (),
+    name: str = "",
+    mark: Mark | None = None,
+) -> list[Row]:
+    """The first flows of a run that has a `name`: those with most `late` packets, then others."""
+    explained = {flow.flow: flow for flow in late}
+    whole = {flow.flow: flow for flow in flows}
+    rows = []
+    for flow in list(dict.fromkeys((*explained, *whole)))[:FLOWS]:
+        cells: list[object] = [None] * (3 + len(OF_FLOWS))
+        if (one := whole.get(flow)) is not None:
+            cells[:2] = one.packets, one.lost
+            if (latency := one.latency_ns) is not None:
+                cells[2:] = *map(percentile_cell, latency.percentiles), Cell(latency.max, "max")
+        if (why := explained.get(flow)) is not None:
+            cells[-1] = Cell(why.worst_ns, "max")
+            causes = (
+                f"{cause.packets:,} {Named(cause.cause, cause.detail)}" for cause in why.causes
+            )
+            cells += [why.late, ", ".join(causes)]
+        called = ": ".join(part for part in (name, flow or "no frames") if part)
+        rows.append(row(called, *cells, mark=mark))
+    return rows
 
 
-def flows_table(flows: Sequence[FlowRecord]) -> Table:
+def flows_table(flows: Sequence[FlowRecord], late: Sequence[LateFlow] = ()) -> Table:
     """The first flows of an evaluation, and how many there are."""
-    shown = flows[:FLOWS]
-    more = f", the first {len(shown):,} of {len(flows):,}" if len(shown) < len(flows) else ""
-    return table(f"flows{more}", flow_columns("flow"), map(flow_row, shown))
+    rows, total = flow_rows(flows, late), max(len(flows), len(late))
+    more = f", the first {len(rows):,} of {total:,}" if len(rows) < total else ""
+    return table(f"flows{more}", flow_columns("flow", late=bool(late)), rows)
 
 
 def together_table(flows: Sequence[FlowsRow], first: str, names: Mapping[str, str]) -> Table:

@@ -182,7 +182,7 @@ def _run(story: Story, record: CausesRecord) -> RunCauses:
     return RunCauses(
         story,
         record,
-        causes_section(record, story.member.label, marks, mark_of(story.group)),
+        causes_section(record, story.member.label, marks, mark_of(story.group), flows=False),
         with_micro_sign(proven_words(record.remove.proven)),
         with_micro_sign(estimate(record.remove)),
     )
