@@ -312,7 +312,7 @@ def test_stamps_of_cards_become_a_run(
     for name, text in STAND_INS.items():
         with (other / name).open("a") as file:
             file.write(text.replace("METADATA", metadata).replace("CLOCK", number))
-    out, more = tmp_path / "out", ("--set", "tap.clock=hardware")
+    out, more = tmp_path / "out", ("--set", "tap.clock=hardware", "--set", "trace=thin")
     done = hosts.controller.run(
         "env",
         f"PYTHONPATH={other.parent}",
@@ -331,6 +331,10 @@ def test_stamps_of_cards_become_a_run(
         assert [tap["clock_device"] for tap in taps] == ["/dev/ptp0", "/dev/ptp1"]
         assert clocks["by"] == "readings"
         assert 0 < clocks["within_ns"] < 1_000_000
+        # The trace is of the kernel's clock, with which theirs were compared.
+        done = hosts.controller.tailtap("explain", str(run), "--late", "p99", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["clock"]["width_ns"] > 2 * clocks["within_ns"]
     else:
         assert {tap["clock_device"] for tap in taps} == {"/dev/ptp0"}
         assert clocks is None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tailtap.records.datapath import CardReadings, Tap
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
 from tests.simulation.traffic import START_NS
@@ -78,3 +79,17 @@ def another(draw: Draw, until_ns: int) -> Clock:
     period_ns = SECOND * draw.magnitude("period", 60, 1_000)
     steps = resolution(draw, "their stamps")
     return Clock(ahead_ns, drift, wander, period_ns, step_ns, step_at_ns, bend, steps)
+
+
+def read_by(draw: Draw, clock: Clock, by: Clock, first: int, last: int) -> Tap:
+    """What a card's clock showed, and when by another clock."""
+    period = 100_000_000
+    regular = np.arange(first - period, last + 2 * period, period)
+    ends = np.cumsum(draw.stream("in a row").integers(2_000, 20_000, 20))
+    begun = np.concatenate([regular[0] - 10**6 + ends, regular, regular[-1] + 10**6 + ends])
+    random = draw.stream("readings")
+    took = 250 + random.exponential(draw.magnitude("reading", 10, 10_000), (2, begun.size))
+    times = np.cumsum([begun, *took.astype(np.int64)], axis=0)
+    shown = by.shows(times[0]), clock.shows(times[1]), by.shows(times[2])
+    rows = [(low, seen, high) for low, seen, high in np.column_stack(shown).tolist()]
+    return Tap(clock_device="/dev/ptp0", readings=CardReadings(by="extended", times_ns=rows))

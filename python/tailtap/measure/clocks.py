@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,21 +18,27 @@ from msgspec.structs import replace
 
 from tailtap.base.errors import InputError
 from tailtap.lab.instruments.observing import Warning
+from tailtap.records.datapath import ByCard, Tapped
 from tailtap.records.machine import Timekeeping
-from tailtap.records.record import Anything, as_json
+from tailtap.records.record import Anything, Open, as_json
 from tailtap.records.run import Found, HostClock, HostClocks
 
 if TYPE_CHECKING:
     from tailtap.analysis.clocks.alignment import Alignment
 
 
-def guest_clock_of(folder: Path, trace: Anything | None) -> tuple[Anything | None, list[Warning]]:
+def guest_clock_of(
+    folder: Path, trace: Anything | None, taps: Mapping[str, Open[Tapped]]
+) -> tuple[Anything | None, list[Warning]]:
     """`trace_guest` with its `alignment`, where there is a trace of a guest; or why it has none."""
     if trace is None:
         return None, []
-    from tailtap.analysis.clocks.host import guest_clock  # `--check` needs no arrays
+    # `--check` needs no arrays
+    from tailtap.analysis.clocks.host import OF_TWO_CLOCKS, guest_clock
 
     try:
+        if len({tap.known.clock_device for tap in taps.values()}) > 1:
+            raise InputError(OF_TWO_CLOCKS)
         clock = guest_clock(folder)
     except InputError as error:
         message = (
@@ -43,14 +49,19 @@ def guest_clock_of(folder: Path, trace: Anything | None) -> tuple[Anything | Non
     return {**trace, "alignment": as_json(clock.record())}, []
 
 
-def with_events_by_stamps(found: Found) -> tuple[Found, list[Warning]]:
-    """`events` by the clock of the stamps; or none of them, and why, where nobody knows that."""
+def with_events_by_stamps(found: Found, ingresses: Sequence[ByCard]) -> tuple[Found, list[Warning]]:
+    """`events` by the clock of the stamps; or none of them, and why, where nobody knows that.
+
+    `ingresses` are the taps before the DuT, of all flows.
+    """
     if not found.events:
         return found, []
     from tailtap.analysis.clocks.host import events_by_stamps, host_clock  # as above
 
     try:
-        clock = host_clock(found, "the events")
+        if len({tap.clock_device for tap in ingresses}) > 1:
+            raise InputError("the events cannot be joined with stamps of flows by a clock each")
+        clock = host_clock(found, "the events", next(iter(ingresses), None))
     except InputError as error:
         return replace(found, events=[]), [{"code": "event-failed", "message": str(error)}]
     if clock is None:

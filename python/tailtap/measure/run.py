@@ -251,7 +251,8 @@ def _measure(
         said = _end(dut, timestamper, experiment, stamped).forwarder
         clocks.look()
         at_work.fetch()
-        trace, of_guest = guest_clock_of(folder, observed.facts.trace_guest)
+        taps = stamped.flows[flows[0]].taps
+        trace, of_guest = guest_clock_of(folder, observed.facts.trace_guest, taps)
         hosts, of_hosts = clocks.reading()
     except Vanished:
         raise
@@ -271,7 +272,8 @@ def _measure(
             placement=prepared.placement,
             stations=stations,
             forwarder={**said, "cpu_ns": observed.cpu_ns} if forwards else {},
-        )
+        ),
+        [one.taps[INGRESS].known for one in stamped.flows.values() if INGRESS in one.taps],
     )
     return Measured(
         {flow: Sent(sent[flow], stamped.flows[flow], stamped.cpus) for flow in flows},

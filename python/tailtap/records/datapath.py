@@ -123,7 +123,14 @@ class CardReadings(Record, kw_only=True):
     """A time before each reading, what the card's clock showed, and a time after it."""
 
 
-class Tap(Record, kw_only=True):
+class ByCard(Record, kw_only=True):
+    """The clock by which a card stamps; of other taps there is none."""
+
+    clock_device: str | None = None
+    readings: CardReadings | None = None
+
+
+class Tap(ByCard, kw_only=True):
     """What the record of a run has of any tap, also of one of others, or of an imported run."""
 
     seen: Count | None = None
@@ -132,8 +139,6 @@ class Tap(Record, kw_only=True):
     other: Count | None = None
     dropped: Count | None = None
     clock: str | None = None
-    clock_device: str | None = None
-    readings: CardReadings | None = None
 
     @property
     def came(self) -> int | None:
@@ -141,7 +146,7 @@ class Tap(Record, kw_only=True):
         return None if self.seen is None else self.seen + (self.other or 0)
 
 
-class Tapped(Record, kw_only=True):
+class Tapped(ByCard, kw_only=True):
     """What any tap tells at its end; its file is in the run folder."""
 
     file: InnerFile

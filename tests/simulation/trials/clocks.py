@@ -19,8 +19,7 @@ from tailtap.analysis.evaluation.percentiles import papers
 from tailtap.analysis.verdict.requirement import parse_requirement
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError
-from tailtap.records.datapath import CardReadings, Tap
-from tests.simulation.clocks import Clock, another, resolution
+from tests.simulation.clocks import Clock, another, read_by, resolution
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
 from tests.simulation.traffic import NEVER, Packets, packets
@@ -153,7 +152,7 @@ def by_readings(draw: Draw, world: World, folder: Path) -> None:
     drift = draw.choice("third", (-1, 1)) * draw.magnitude("third", 1, 50_000) / 1e8
     third = Clock(draw.between("third", 0, 10**15), drift)
     first, last = int(world.there.sent[0]), int(world.there.left.max())
-    taps = (readings(draw, clock, third, first, last) for clock in (world.ours, world.theirs))
+    taps = (read_by(draw, clock, third, first, last) for clock in (world.ours, world.theirs))
     try:
         clocks = of_cards(*taps)
     except InputError as error:
@@ -162,18 +161,6 @@ def by_readings(draw: Draw, world: World, folder: Path) -> None:
     found = evaluated(*(folder / f"{name}.stamps" for name in FILES[:2]), clocks)
     if world.steady:
         holds_truth(found, world)
-
-
-def readings(draw: Draw, clock: Clock, by: Clock, first: int, last: int) -> Tap:
-    """What a card's clock showed, and when by another clock."""
-    period = 100_000_000
-    begun = np.arange(first - period, last + 2 * period, period)
-    random = draw.stream("readings")
-    took = 250 + random.exponential(draw.magnitude("reading", 10, 10_000), (2, begun.size))
-    times = np.cumsum([begun, *took.astype(np.int64)], axis=0)
-    shown = by.shows(times[0]), clock.shows(times[1]), by.shows(times[2])
-    rows = [(low, seen, high) for low, seen, high in np.column_stack(shown).tolist()]
-    return Tap(readings=CardReadings(by="extended", times_ns=rows))
 
 
 def evaluated(before: Path, after: Path, clocks: Clocks) -> Evaluation:

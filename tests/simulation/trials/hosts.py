@@ -9,11 +9,14 @@ from unittest.mock import patch
 import numpy as np
 from made_records import keeping
 
-from tailtap.analysis.clocks.host import HostClock
+from tailtap.analysis.clocks.host import HostClock, host_clock
+from tailtap.base.errors import InputError
 from tailtap.measure import clocks
-from tailtap.records.machine import Timekeeping
-from tests.simulation.clocks import SECOND, Clock
+from tailtap.records.machine import Environment, Station, Timekeeping
+from tailtap.records.run import Found, HostClocks
+from tests.simulation.clocks import SECOND, Clock, read_by
 from tests.simulation.draw import Draw
+from tests.simulation.machine import Integers
 from tests.simulation.traffic import START_NS
 from tests.simulation.trial import Trial
 
@@ -92,12 +95,33 @@ def run(draw: Draw, _: Path) -> None:
     # Both are rounded to whole nanoseconds, and their difference is one of the DuT's clock.
     off = clock.off_ns(ours) * 1.001 + 4
     assert (np.abs(clock.stamps_ns(theirs) - ours) <= off).all()
+    by_card(draw, found, stamps.kept, dut.kept, times)
     quickest = sum(stamps.ways_ns) + sum(dut.ways_ns)
     assert told.widest_ns is not None and told.widest_ns >= quickest * 0.999
     assert told.widest_ns <= 3.1 * quickest + 400
     if not draw.features:
         rate = dut.kept.drift - stamps.kept.drift
         assert told.drifts[0] - 1e-8 <= rate <= told.drifts[1] + 1e-8
+
+
+def by_card(draw: Draw, clocks: HostClocks, kernel: Clock, dut: Clock, times: Integers) -> None:
+    """A card of the timestamper stamps, whose clock was read by its kernel."""
+    random = draw.stream("card")
+    rate = random.choice([-1, 1]) * 10 ** random.uniform(-8, -4)
+    card = Clock(draw.between("card ahead", 0, 2 * 10**18), rate)
+    tap = read_by(draw, card, kernel, int(times[0]), int(times[-1]))
+    found = Found(clocks=clocks, stations={"timestamper": Station(environment=Environment())})
+    try:
+        clock = host_clock(found, "the trace", tap)
+    except InputError as error:
+        assert "stamps is slewed" in draw.features and "changed its rate" in str(error), error
+        return
+    assert clock is not None
+    if "stamps is slewed" in draw.features:
+        return
+    ours = card.shows(times)
+    off = clock.off_ns(ours) * 1.001 + 4
+    assert (np.abs(clock.stamps_ns(dut.shows(times)) - ours) <= off).all()
 
 
 TRIAL = Trial("hosts", run)

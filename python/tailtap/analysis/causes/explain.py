@@ -104,7 +104,7 @@ def explain(
     packets = late_packets(run, late)
     _require_clock(run, trace, packets)
     guest, unknown = guest_of(folder, trace)
-    usual = usual_packets(run, folder)
+    usual = usual_packets(run, folder, trace.clocks)
     ways = segments(run, trace, folder)
     joined = join(trace, packets, usual, ways, leaving(run, folder), guest)
     served = trace.served if guest is None else guest.trace.served

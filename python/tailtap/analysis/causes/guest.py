@@ -22,7 +22,7 @@ from tailtap.analysis.causes.trace import (
     Trace,
     load_guest,
 )
-from tailtap.analysis.clocks.host import EGRESS, GuestClock, guest_clock
+from tailtap.analysis.clocks.host import EGRESS, OF_TWO_CLOCKS, GuestClock, guest_clock
 from tailtap.analysis.evaluation.values import Column
 from tailtap.base.errors import InputError
 from tailtap.records.record import Notice
@@ -101,6 +101,8 @@ def guest_of(folder: Path, host: Trace) -> tuple[Guest | None, list[Notice]]:
     """
     if host.served.by != "vcpu":
         return None, []
+    if host.clocks is not None:
+        return None, [_unknown("guest-clock", OF_TWO_CLOCKS)]
     if not (folder / GUEST_RECORD).is_file():
         cut_off = (folder / GUEST_EVENTS).is_file()
         reason = "it was cut off before its end" if cut_off else "the run has none"

@@ -134,15 +134,11 @@ def join(
     stamps = [stamps_of(packets, ways) for packets in (usual, late.packets)]
     asked = [_times(stamps, place) for place in range(len(ways))]
     with ThreadPoolExecutor(max_workers=1) as reading:  # beside the layout
-        told = [
-            reading.submit(_core.leaving, way.egress, times)
-            for way, times in zip(ways, asked, strict=True)
-        ]
+        told = [reading.submit(way.leaving, times) for way, times in zip(ways, asked, strict=True)]
         laid = laid or _lay(trace, leaving, guest)
         passing = []
         for way, times, one in zip(ways, asked, told, strict=True):
-            positions, cpus = (np.frombuffer(column, np.int64) for column in one.result())
-            passing.append(Passing(way, times, positions, cpus, trace.clock))
+            passing.append(Passing(way, times, *one.result(), trace.clock))
     cores, rows = laid.cores, laid.rows
     if len(ways) > 1:
         return _of_segments(late, laid, passing, *stamps)

@@ -19,6 +19,7 @@ import numpy as np
 from tailtap import _core
 from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import Trace
+from tailtap.analysis.evaluation.clocks import Clocks
 from tailtap.analysis.evaluation.hops import first_between, ids_at
 from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.values import NODE, Column, Matching
@@ -173,8 +174,9 @@ def _clusters(packets: Packets) -> int:
     return 1 + int((packets.ingress_ns[order][1:] > ends[:-1]).sum())
 
 
-def usual_packets(run: Run, folder: Path) -> Packets:
-    """Packets between the quartiles of the latency, from pieces all over the run's captures.
+def usual_packets(run: Run, folder: Path, clocks: Clocks | None = None) -> Packets:
+    """Packets between the quartiles of the latency, from pieces all over the run's captures, of
+    which each has a clock of its own where there are `clocks`.
 
     Raises `InputError` when the captures are gone.
     """
@@ -188,6 +190,7 @@ def usual_packets(run: Run, folder: Path) -> Packets:
         # A usual packet leaves soon, and pieces are read a window further than they reach.
         "window_ns": max(_LEAST_WINDOW_NS, 4 * high),
         "worst": 0,
+        "clocks": None if clocks is None else (clocks.knots, clocks.within_ns),
     }
     pieces = _core.plan(before, after, matching, chunk_bytes=SAMPLE_BYTES)
     chosen = pieces[:: max(1, len(pieces) // SAMPLES)][:SAMPLES]
@@ -250,6 +253,19 @@ class Segment:
     served: Served
     ingress: Path
     egress: Path
+    clocks: Clocks | None = None
+    """How the clock of `egress` stands to that of `ingress`; None where both are one."""
+
+    def leaving(self, times: Column) -> tuple[Column, Column]:
+        """Of times, which ascend: how many packets had left before each, and the core on which one
+        left then; `UNKNOWN` where nobody says.
+        """
+        by_egress = times
+        if self.clocks is not None:
+            # A packet that left then had not left before, however its stamp was rounded.
+            by_egress = self.clocks.egress_ns(times) - 1
+        positions, cpus = _core.leaving(self.egress, by_egress)
+        return np.frombuffer(positions, np.int64), np.frombuffer(cpus, np.int64)
 
     def __str__(self) -> str:
         """As people read it: ``dut2 (CPU 1)``."""
@@ -270,7 +286,7 @@ def segments(run: Run, trace: Trace, folder: Path) -> tuple[Segment, ...]:
     nodes = list(dict.fromkeys(hop.node for hop in hops)) or _passed(run, trace)
     servers = [trace.nodes[node] for node in nodes if node in trace.nodes]
     if not trace.nodes or len({one.cpus for one in servers}) <= 1 or len(servers) < len(nodes):
-        return (Segment(tuple(nodes), trace.served, *ends),)
+        return (Segment(tuple(nodes), trace.served, *ends, trace.clocks),)
     if not hops:
         cores = ", ".join(f"{node} on {ranges(trace.nodes[node].cpus)}" for node in nodes)
         raise InputError(

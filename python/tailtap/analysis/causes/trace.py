@@ -21,6 +21,7 @@ from tailtap._core import TRACE_KINDS
 from tailtap.analysis.causes.taxonomy import Names, Served
 from tailtap.analysis.clocks.alignment import Times
 from tailtap.analysis.clocks.host import HostClock, host_clock
+from tailtap.analysis.evaluation.clocks import Clocks, clocks_of
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, NotRead, OfAnotherKind
@@ -51,6 +52,9 @@ class Trace:
     """By what packets are served in each node, where the device has several."""
     clock: HostClock | None = None
     """How its clock stands to that of the stamps; None where both are one."""
+    clocks: Clocks | None = None
+    """How the clock of the stamps behind the DuT stands to that of those before it; None where both
+    are one."""
 
     @cached_property
     def mapped(self) -> npt.NDArray[Any]:
@@ -110,7 +114,11 @@ def load(run: Run) -> Trace:
             "measure again"
         ).at(path)
     trace = _trace(folder / "trace.events", _read(path))
-    trace = replace(trace, clock=host_clock(run.record, f"{path}: the trace"))
+    clock = host_clock(run.record, f"{path}: the trace", run.taps.get("ingress"))
+    clocks = clocks_of(run.record and run.record.taps)
+    if clocks is not None and clock is not None:
+        clock = replace(clock, bend_ns=clock.bend_ns + clocks.within_ns)
+    trace = replace(trace, clock=clock, clocks=clocks)
     _belongs(path, trace, run)
     return trace
 
@@ -165,10 +173,12 @@ def _belongs(path: Path, trace: Trace, run: Run) -> None:
             "the trace is of another boot of the DuT's machine than the run; its clock "
             "says nothing of the packets"
         ).at(path)
-    if run.clock != "monotonic" or record.clock != "monotonic":
+    by_card = run.taps["ingress"].clock_device if "ingress" in run.taps else None
+    if (run.clock != "monotonic" and by_card is None) or record.clock != "monotonic":
         raise InputError(
             f"its packets were stamped by the clock {run.clock}, its trace by "
-            f"{record.clock}: only stamps of the kernel's monotonic clock can be joined"
+            f"{record.clock}: only stamps of the kernel's monotonic clock can be joined, and of "
+            "cards whose clocks were read"
         ).at(run.slug)
     side = run.stored.inputs.ingress
     first, last = side.first_ns, side.last_ns

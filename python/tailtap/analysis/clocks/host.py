@@ -1,4 +1,5 @@
-"""The clock of the DuT's host against that of the stamps, where these are of two machines.
+"""The clock of the DuT's host against that of the stamps, where these are of two machines, or where
+the card that stamps has a clock of its own.
 
 On a testbed packets are stamped on one host, and what the DuT's kernel did is recorded on another.
 Both were asked what their clocks show before and after the run (`measure.hosts_clocks`), so that
@@ -23,10 +24,19 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from tailtap.analysis.clocks.alignment import Alignment, Crossings, Times, align, matched, on_lines
+from tailtap.analysis.clocks.alignment import (
+    FASTEST,
+    ROUNDING_NS,
+    Alignment,
+    Crossings,
+    Times,
+    align,
+    matched,
+    on_lines,
+)
 from tailtap.base.errors import InputError
 from tailtap.records.causes import GuestClockTold, HostClockTold
-from tailtap.records.datapath import Tap
+from tailtap.records.datapath import ByCard
 from tailtap.records.evaluation import PacketsBothWays
 from tailtap.records.run import Event, Found
 from tailtap.records.stamps import read_stamps
@@ -84,11 +94,13 @@ class HostClock:
         )
 
 
+MANY_GAPS = 16
+"""So many different times between readings show the steps of a clock."""
 CARD_PIECE_NS = 1_000_000_000
 """Whoever disciplines a card's clock gives it another rate once a second, or less often."""
 
 
-def clock_of_card(tap: Tap) -> HostClock:
+def clock_of_card(tap: ByCard) -> HostClock:
     """The clock of a tap's card, said by CLOCK_MONOTONIC of its machine.
 
     Raises `InputError` where it was not read or only once, stepped, or changed its rate.
@@ -99,8 +111,10 @@ def clock_of_card(tap: Tap) -> HostClock:
             tap.clock_device or "a card's clock"
         )
     before, shown, after = np.array(times, np.int64).T
-    # A clock that goes in steps of 8 ns shows up to 7 ns less than the time.
-    step = max(1, int(np.gcd.reduce(np.diff(shown))))
+    gaps = np.unique(np.diff(shown))
+    # A clock that goes in steps of 8 ns shows up to 7 ns less than the time. A regular pace of
+    # readings looks like steps, too.
+    step = max(1, int(np.gcd.reduce(gaps))) if gaps.size >= MANY_GAPS or 0 in gaps else 1
     there, back = Crossings(before, shown, 1 - step), Crossings(after, shown)
     try:
         found = align(there, back, CARD_PIECE_NS)
@@ -120,12 +134,35 @@ def clock_of_card(tap: Tap) -> HostClock:
     )
 
 
-def host_clock(found: Found | None, what: str) -> HostClock | None:
+def host_clock(found: Found | None, what: str, ingress: ByCard | None = None) -> HostClock | None:
     """The clock of the DuT's host, by what was found in a run; None where it is that of the stamps.
 
-    Hosts that share a kernel have one clock. Raises `InputError` where the machines are two and
-    nobody knows how their clocks stand; `what` is what cannot be joined with the stamps then.
+    Where a card stamped at the tap before the DuT, it is told by the card's clock, through that of
+    the timestamper's kernel. Hosts that share a kernel have one clock. Raises `InputError` where
+    nobody knows how the clocks stand; `what` is what cannot be joined with the stamps then.
     """
+    host = _by_kernels(found, what)
+    if ingress is None or ingress.clock_device is None:
+        return host
+    card = clock_of_card(ingress)
+    at = np.array(card.at_ns, np.int64)
+    shown, off = on_lines(at, *card.moments()[::-1]), card.off_ns(at)
+    theirs, rates = at, (0.0, 0.0)
+    if host is not None:
+        at = np.unique(np.concatenate([at, [one for one in host.at_ns if at[0] < one < at[-1]]]))
+        shown, off = on_lines(at, *card.moments()[::-1]), card.off_ns(at) + host.off_ns(at)
+        theirs, rates = on_lines(at, *host.moments()[::-1]), host.drifts
+    off = np.ceil(off * (1 + FASTEST)).astype(np.int64) + 2 * ROUNDING_NS
+    ahead = np.column_stack([theirs - shown - off, theirs - shown + off]).tolist()
+    return HostClock(
+        tuple(shown.tolist()),
+        tuple((least, most) for least, most in ahead),
+        (rates[0] - card.drifts[1], rates[1] - card.drifts[0]),
+        0,
+    )
+
+
+def _by_kernels(found: Found | None, what: str) -> HostClock | None:
     clocks = found.clocks if found else None
     if found is None or clocks is None or clocks.against not in found.stations:
         return None
@@ -163,6 +200,7 @@ def events_by_stamps(events: Sequence[Event], clock: HostClock) -> list[Event]:
 
 
 INGRESS, EGRESS = "guest-ingress.stamps", "guest-egress.stamps"
+OF_TWO_CLOCKS = "the stamps are of two cards that have a clock each"
 FILES = (INGRESS, EGRESS)
 """The guest's stamps in the run folder; the host's are `ingress.stamps` and `egress.stamps`."""
 

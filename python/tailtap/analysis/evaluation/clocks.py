@@ -21,7 +21,7 @@ from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.units import format_time, format_us, parse_time
-from tailtap.records.datapath import Tap
+from tailtap.records.datapath import ByCard, Tap
 from tailtap.records.evaluation import (
     ClocksRecord,
     PacketsBothWays,
@@ -106,6 +106,11 @@ class Clocks:
             return times + (ours - theirs)
         theirs, ours = np.array(self.knots, np.int64).T
         return on_lines(times, theirs, ours)
+
+    def egress_ns(self, times: Times) -> Times:
+        """Times of the clock behind the device for times of that before it, in ns."""
+        turned = tuple((ours, theirs) for theirs, ours in self.knots)
+        return Clocks(turned, self.record).ingress_ns(times)
 
 
 def parse_interval(text: str) -> tuple[int, int]:
@@ -244,7 +249,7 @@ def _name(capture: Path_ | Source) -> str:
     return capture.name if isinstance(capture, Source) else str(capture)
 
 
-def of_cards(ingress: Tap, egress: Tap) -> Clocks:
+def of_cards(ingress: ByCard, egress: ByCard) -> Clocks:
     """The clocks of two taps' cards, by what each showed at times of CLOCK_MONOTONIC.
 
     Raises `InputError` where one of them was not read, stepped, or changed its rate, and where they

@@ -314,12 +314,15 @@ def sampled_run(
     """What the samples in `file` say about a run. Raises `InputError`.
 
     With `one_clock` the file is the run's own: its clock is that of the DuT's host, which is the
-    taps' unless these are on another one, or cards stamped.
+    taps' unless these are on another one, or cards stamped: then clocks were compared.
     """
-    shared = one_clock and run.clock == TAPS_CLOCK
+    ingress = run.taps.get("ingress")
+    by_card = ingress is not None and ingress.clock_device is not None
+    shared = one_clock and (run.clock == TAPS_CLOCK or by_card)
     stored = run.stored
     given = options is not None and options.offset_ns is not None
-    clock = host_clock(run.record, f"{file}: the samples") if shared and not given else None
+    compared = shared and not given
+    clock = host_clock(run.record, f"{file}: the samples", ingress) if compared else None
     samples = run.samples if one_clock else read_samples(file)
     return analyse(run.slug, stored, samples, one_clock=shared, clock=clock, options=options)
 

@@ -23,7 +23,7 @@ from traced import (
     write_run,
 )
 from traces import SOFTIRQ
-from two_machines import Apart, move_apart
+from two_machines import Apart, move_apart, stamp_by_cards
 
 from tailtap import _core
 from tailtap.analysis.causes import Explained, explain_runs
@@ -189,3 +189,24 @@ def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Told)
     truth, _ = rows_of(simulated.made.core)[HOG.row]
     assert len(drawn) == len(truth)
     assert max(abs(one - other) for one, other in zip(drawn, truth, strict=True)) <= 10_000 + 1
+
+
+@pytest.mark.parametrize(("clocks", "apart"), [(1, False), (2, False), (2, True)])
+def test_stamps_of_cards_are_explained_as_those_of_the_kernel(
+    run: Path, clocks: int, apart: bool
+) -> None:
+    """By clocks of their own, which drift; the DuT may be another host, too."""
+    expected = [(row.cause, row.detail, row.packets) for row in record(explained(run)).causes]
+    stamp_by_cards(run, clocks)
+    if apart:
+        move_apart(run, Apart(3_000_000, drift=1e-5, width_ns=2_000, off=1.0))
+    told = record(explained(run))
+    assert [(row.cause, row.detail, row.packets) for row in told.causes] == expected
+    assert told.clock is not None
+    assert (500 if clocks == 1 else 1_000) <= told.clock.width_ns <= 10_000
+
+
+def test_a_card_whose_clock_stepped_is_not_joined(run: Path) -> None:
+    stamp_by_cards(run, 1, steps_ns=50_000)
+    with pytest.raises(InputError, match="/dev/ptp0: clocks cannot be aligned"):
+        explained(run)

@@ -249,16 +249,16 @@ def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     found = simulate(arrivals(2_000, 1.0, random), [], random)
     folder = write_guest_run(tmp_path / "run", found)
-    told, warnings = guest_clock_of(folder, {"records": 7})
+    told, warnings = guest_clock_of(folder, {"records": 7}, {})
     assert told is not None and told["records"] == 7
     assert told["alignment"]["packets"] == {"there": 2000, "back": 2000}
     assert warnings == []
     (folder / "guest-ingress.stamps").write_bytes(b"")
-    told, [warning] = guest_clock_of(folder, {"records": 7})
+    told, [warning] = guest_clock_of(folder, {"records": 7}, {})
     assert warning["code"] == "guest-clock"
     assert "guest-ingress.stamps: this is no stamp file" in warning["message"]
     assert told == {"records": 7}
-    assert guest_clock_of(folder, None) == (None, [])
+    assert guest_clock_of(folder, None, {}) == (None, [])
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from tailtap.records.datapath import CardReadings
 
 PERIOD_SECONDS = 0.1
 """How often each clock is read."""
+AT_ENDS = 20
+"""How often in a row at both ends, which shows the steps in which it goes, too."""
 
 
 class Watch:
@@ -35,7 +37,7 @@ class Watch:
             except MachineError:
                 if len(self._numbers) > 1:
                     raise
-        self._look()
+        self._look(AT_ENDS)
         self._thread.start()
 
     def end(self) -> None:
@@ -43,7 +45,7 @@ class Watch:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._look()
+            self._look(AT_ENDS)
         for clock in self._clocks.values():
             clock.close()
 
@@ -58,8 +60,8 @@ class Watch:
         while not self._over.wait(PERIOD_SECONDS):
             self._look()
 
-    def _look(self) -> None:
-        for number, clock in self._clocks.items():
+    def _look(self, times: int = 1) -> None:
+        for number, clock in [*self._clocks.items()] * times:
             with contextlib.suppress(MachineError):  # its card was unplugged
                 if (reading := clock.read()) is not None:
                     self._read[number].append(reading)
