@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from forms import fits
 from program import TAILTAP, in_process, one_line_error
 
 from tailtap.experiment.reading import read_experiment
+from tailtap.lab.topology.graphs import Cables
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LACKING = re.compile(
@@ -100,7 +102,13 @@ def test_a_papers_own_scale_has_its_cards_named_and_says_how_the_lab_differs(pat
     assert read_experiment(path, ["scale=paper", *cards]).combinations
     here = read_experiment(path, ["scale=paper"]).differs
     assert here[0].startswith("One machine sends the load")
-    assert read_experiment(path, ["scale=paper"], on_testbed=True).differs == here[1:]
+    # Each card has two cables, with splitters and without.
+    names = [(card, 2 * n) for n, card in enumerate(("x552", "x520", "x710", "e810"))]
+    pairs = [Cables((f"{c}p0", f"{c}p1"), (f"tap{n}", f"tap{n + 1}")) for c, n in names]
+    for cables in (pairs, [replace(pair, generator=("gen0", "gen1")) for pair in pairs]):
+        there = read_experiment(path, ["scale=paper"], on_testbed=True)
+        assert there.differs == here[1:]
+        there.wire(cables)
     assert sorted(PAPERS) == sorted((EXAMPLES / "papers").glob("*.yaml"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import (
     AfterValidator,
@@ -308,9 +308,10 @@ class Experiment(Strict):
         return self
 
     @model_validator(mode="after")
-    def _both_ends_of_cables(self) -> Experiment:
+    def _both_ends_of_cables(self, info: ValidationInfo) -> Experiment:
         dut, tap = self.dut.given("ports"), self.tap.ports
-        if (dut is None) != (tap is None):
+        testbed = info.context is not None and info.context[ON_TESTBED]
+        if (dut is None) != (tap is None) and not testbed:
             known, other = ("tap", "dut") if dut is None else ("dut", "tap")
             raise Misfit(
                 (known, "ports"),
@@ -490,20 +491,21 @@ class Experiment(Strict):
         return PLATFORMS[dut.platform], spec
 
     def wired(self, cables: Sequence[Cables]) -> Experiment:
-        """This experiment between the cards of a testbed, two cables for each flow of a network.
+        """This experiment between the cards of a testbed, two cables for each flow of a network:
+        the first ones, or those at the cards in `dut.ports`. Without any it stays as it is.
 
-        Without any it stays as it is.
-
-        Raises `InputError` where it names cards itself, or cannot be measured there.
+        Raises `InputError` where it names cards that have none, or cannot be measured there.
         """
         if not cables:
             return self
+        if (ports := self._ports()) is not None:
+            cables = [pair for pair in cables if pair.dut == ports] or _refuse(ports, cables)
         tap_kind = cables[0].tap_kind
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else tap_kind
         for is_wrong, why in (
             (
-                self._ports() is not None,
-                "dut.ports, tap.ports: the testbed has the network cards: leave both out",
+                self.tap.ports not in (None, cables[0].tap),
+                "tap.ports: the testbed file says what is at other ends of cables: leave it out",
             ),
             (
                 self.dut.taps != ENDS,
@@ -657,3 +659,12 @@ class Experiment(Strict):
             content["dut"]["forwarder"] = None
             content["dut"]["options"] = {}
         return content
+
+
+def _refuse(ports: Ports, cables: Sequence[Cables]) -> NoReturn:
+    """Raises `InputError` for ports of a DuT that no two cables of a testbed are at."""
+    there = "; ".join(" and ".join(pair.dut) for pair in cables)
+    raise InputError(
+        f"dut.ports: no two cables of the testbed, one after the other, are at {ports[0]} and "
+        f"{ports[1]}: they are at {there}"
+    )

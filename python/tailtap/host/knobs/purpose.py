@@ -19,6 +19,9 @@ HOST: frozenset[Role] = frozenset(("bare-metal", "container", "vm-host"))
 PHYSICAL: frozenset[Role] = HOST | {"generator"}
 EVERY: frozenset[Role] = frozenset(ROLES)
 
+INTERFACE = "--interface"
+"""The option that names interfaces, as errors do."""
+
 
 @dataclass(frozen=True)
 class Purpose:
@@ -122,5 +125,5 @@ def _interfaces(tree: Tree, given: Sequence[str] | None) -> tuple[str, ...]:
         return tuple(sorted(path.name for path in facts.physical_nics(tree.root)))
     for name in given:
         if name not in there:
-            raise InputError(f"there is no {name!r}: {did_you_mean(name, there)}").at("--interface")
+            raise InputError(f"there is no {name!r}: {did_you_mean(name, there)}").at(INTERFACE)
     return tuple(dict.fromkeys(given))

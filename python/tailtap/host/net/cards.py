@@ -25,6 +25,8 @@ from tailtap.host.net.port_threads import make_threads
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")
+KEYS = "dut.ports, tap.ports or dut.over"
+"""What names the cards of one machine."""
 UP_SECONDS = 30.0
 """How long two cards may take to agree on a speed."""
 
@@ -232,8 +234,8 @@ def _inspect(interface: str, root: Path) -> Mapping[str, Any]:
     found = [row for row in rows if row.get("ifname") == interface]
     if not found:
         raise InputError(
-            f"there is no interface {interface!r} on this machine (`ip link` lists them): name "
-            "another one in dut.ports, tap.ports or dut.over"
+            f"there is no interface {interface!r} on this machine (`ip link` lists them)",
+            remedy=f"name another one in {KEYS}",
         )
     [row] = found
     why = None

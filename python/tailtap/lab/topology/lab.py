@@ -43,6 +43,8 @@ from tailtap.remote.local import LocalHost, NamespaceHost, Process
 T = TypeVar("T")
 R = TypeVar("R", bound=Resource)
 
+CABLES = "`cables` of the testbed file"
+"""What names the cards of several machines."""
 UP_SECONDS = 5.0
 """How long links may take to come up."""
 
@@ -289,6 +291,7 @@ class Lab:
                 hint = ""
                 if self._cards:
                     keys = "dut.over" if self._shared_cards() else "dut.ports, tap.ports"
+                    keys = keys if set(self._tasks) == set(TASKS) else CABLES
                     hint = f": check the cables and {keys}"
                 raise MachineError(f"the link did not come up: {down[0]}{hint}")
             time.sleep(0.005)

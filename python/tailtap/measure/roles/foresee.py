@@ -21,9 +21,9 @@ from tailtap.host.cpu.cpus import Numa
 from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.host.knobs import KNOBS
-from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.purpose import INTERFACE, Purpose
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.net.cards import CardState
+from tailtap.host.net.cards import KEYS, CardState
 from tailtap.host.net.nic import timestamping
 from tailtap.host.net.pci import address_of, interface_of
 from tailtap.host.net.port_threads import require_busy_poll
@@ -36,15 +36,15 @@ from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.events import encodings, events_of
 from tailtap.lab.instruments.perf import foresee as foresee_events
 from tailtap.lab.instruments.taps import HARDWARE
+from tailtap.lab.instruments.taps import recorder as recorders
 from tailtap.lab.instruments.taps.inline import require_clocks
-from tailtap.lab.instruments.taps.recorder import KEYS, PLACEHOLDERS
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
 from tailtap.lab.instruments.tracer import room_of, spare_cpu
 from tailtap.lab.platforms import PLATFORMS, require_memory
 from tailtap.lab.topology.compiler import compile_graph, placed
 from tailtap.lab.topology.graph import TASKS, Graph, Task
 from tailtap.lab.topology.graphs import Cables
-from tailtap.lab.topology.lab import Lab
+from tailtap.lab.topology.lab import CABLES, Lab
 from tailtap.lab.topology.placement import BUSY_POLL, crossings
 from tailtap.measure.beside import Beside
 from tailtap.measure.preconditions import (
@@ -77,7 +77,17 @@ def named_here(cables: Cables, tasks: Collection[Task]) -> Cables:
 def purpose_for(experiment: Experiment, tree: Tree) -> Purpose:
     """What the machine is to be ready for. Raises `InputError` where no other CPU is left."""
     cards = [card for pair in experiment.cables() for card in pair.dut]
-    return purpose_of(experiment.traits.virtualization, experiment.dut.cpus, cards, tree)
+    try:
+        return purpose_of(experiment.traits.virtualization, experiment.dut.cpus, cards, tree)
+    except InputError as error:
+        if error.place != INTERFACE:
+            raise
+        raise error.but(place=CABLES if experiment.testbed_cables else "dut.ports") from error
+
+
+def by_testbed(error: TailtapError) -> TailtapError:
+    """An error about a card, for whoever named it in the testbed file."""
+    return error.but(remedy=error.remedy.replace(KEYS, CABLES))
 
 
 def planned(experiment: Experiment, tree: Tree, purpose: Purpose) -> Plan:
@@ -191,7 +201,11 @@ def foresee(
                 findings.ask(address_of, cards[port.name], driver=traffic.driver)
     for node in reversed(graph.nodes):  # the DuT's first
         for card in graph.cards_of(node.name).values() if node.task in tasks else ():
-            findings.ask(CardState.of, card)
+            try:
+                CardState.of(card)
+            except TailtapError as error:
+                said = by_testbed(error) if experiment.testbed_cables else error
+                findings.problems.append(str(said))
     if on_testbed and "timestamper" in tasks:
         _foresee_stamps(experiment, graph, findings)
     _foresee_placement(experiment, graph, tasks, findings)
@@ -211,8 +225,8 @@ def _foresee_stamps(experiment: Experiment, graph: Graph, findings: Findings) ->
     if (recorder := experiment.tap.external) is not None:
         for card in cards if recorder.driver is not None else ():
             findings.ask(address_of, card, driver=recorder.driver)
-        words = fill_in(recorder.command, dict.fromkeys(PLACEHOLDERS, "tt"))
-        findings.ask(require_program, words[0], f"check {KEYS}.command")
+        words = fill_in(recorder.command, dict.fromkeys(recorders.PLACEHOLDERS, "tt"))
+        findings.ask(require_program, words[0], f"check {recorders.KEYS}.command")
     elif experiment.tap.clock == HARDWARE:
         findings.ask(lambda: require_clocks({card: timestamping(card) for card in cards}))
 

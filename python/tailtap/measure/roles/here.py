@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tailtap.base.bugs import ending
 from tailtap.base.document import dotted, explain
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of
@@ -25,7 +25,7 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.measure.beside import own_folder
 from tailtap.measure.roles import PLACE, Begin, Role, Workbench
 from tailtap.measure.roles.dut import DeviceUnderTest
-from tailtap.measure.roles.foresee import foresee, foresee_machine, named_here
+from tailtap.measure.roles.foresee import by_testbed, foresee, foresee_machine, named_here
 from tailtap.measure.roles.generator import LoadGenerator
 from tailtap.measure.roles.timestamper import Timestamper
 from tailtap.records.machine import Environment, Timekeeping
@@ -60,7 +60,11 @@ class Here:
 
     def open(self, setup: Setup) -> HereSite:
         timekeeping.require_kernel_clock()
-        return HereSite(self._experiment(setup), setup.tasks)
+        experiment = self._experiment(setup)
+        try:
+            return HereSite(experiment, setup.tasks)
+        except TailtapError as error:
+            raise (by_testbed(error) if experiment.testbed_cables else error) from error
 
     def foresee(self, setup: Setup) -> Foreseen:
         machine, run = foresee_machine(), foresee(self._experiment(setup), setup.tasks)

@@ -5,6 +5,7 @@ Which cables a measurement uses is a pure function of it.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -206,7 +207,8 @@ def _found(host: Host, folder: Path) -> Host:
 
 
 def cables_of(testbed: Testbed, entries: int = 1) -> tuple[Cables, ...]:
-    """The cables before and behind the DuT by the cards at their ends, two for each of `entries`.
+    """The cables before and behind the DuT by the cards at their ends, two for each of `entries`,
+    and those of further pairs of its cards.
 
     Raises `InputError` for a testbed without them, or whose roles do not fit to them.
     """
@@ -219,13 +221,16 @@ def cables_of(testbed: Testbed, entries: int = 1) -> tuple[Cables, ...]:
             f"cables: {len(found)} of them end at {roles.dut}, which is the DuT: it needs one "
             f"before it and one behind it{each}"
         )
-    pairs = list(zip(found[::2], found[1::2], strict=False))[:entries]
-    made = tuple(_pair(roles, *pair) for pair in pairs)
+    pairs = list(zip(found[::2], found[1::2], strict=False))
+    made = [_pair(roles, *pair) for pair in pairs[:entries]]
     if len({one.tap_kind for one in made}) > 1:
         raise InputError(
             "cables: all of the DuT need a splitter, or none of them: all flows are stamped alike"
         )
-    return made
+    for pair in pairs[entries:]:
+        with contextlib.suppress(InputError):  # these may be for something else
+            made.append(_pair(roles, *pair))
+    return tuple(made)
 
 
 def _pair(roles: RoleMap, before: Cable, behind: Cable) -> Cables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.topology.graphs import Cables
+from tailtap.measure.roles.foresee import foresee
 from tailtap.measure.testbed.check import Heard, judge
 from tailtap.measure.testbed.model import Cable, Socket, cables_of, read_testbed
 from tailtap.records.printed import Answer
@@ -153,6 +155,43 @@ def test_each_flow_of_a_network_has_cables_of_its_own(tmp_path: Path, text: str)
         cables_of(read_testbed(written(tmp_path, text)), experiment.entries)
 
 
+@pytest.mark.parametrize("text", [TWO, THREE])
+def test_each_card_of_a_device_may_have_cables(tmp_path: Path, text: str) -> None:
+    """The experiment's cases name the ports, as they do on one machine."""
+    testbed = read_testbed(written(tmp_path, text.replace("roles:", f"{MORE[text]}roles:")))
+    letter = "c" if text == TWO else "d"
+    (tmp_path / "x.yaml").write_text(
+        "name: x\ntraffic: {rate: 1 kpkt/s, duration: 1 s}\ncases:\n"
+        f"  - {{case: A, dut.ports: [{letter}0, {letter}1]}}\n"
+        f"  - {{case: B, dut.ports: [{letter}2, {letter}3]}}\n"
+    )
+    checked = read_experiment(tmp_path / "x.yaml", on_testbed=True)
+    cables = cables_of(testbed, checked.entries)
+    checked.wire(cables)
+    made = [experiment.cables()[0] for _, experiment in checked.combinations]
+    assert [pair.dut for pair in made] == [
+        (f"{letter}0", f"{letter}1"),
+        (f"{letter}2", f"{letter}3"),
+    ]
+    assert made == list(cables)
+    said = rf"dut.ports: no two cables .* are at x and y: they are at {letter}0 and {letter}1; "
+    with pytest.raises(InputError, match=said):
+        read_experiment(tmp_path / "x.yaml", ["cases=[{dut.ports: [x, y]}]"], on_testbed=True).wire(
+            cables
+        )
+
+
+def test_what_is_missing_is_named_by_the_keys_of_the_testbed() -> None:
+    cables = Cables(("tt-no0", "tt-no1"), ("tt-no2", "tt-no3"))
+    dut = {"tuning": ["stat-interval"], "cpus": [0]}
+    found = foresee(Experiment.model_validate({**PLAIN, "dut": dut}).wired([cables]))
+    cards = [text for text in found.problems if "tt-no" in text]
+    assert len(cards) == 5
+    for text in cards:
+        assert "`cables` of the testbed file" in text
+        assert not re.search(r"dut\.|tap\.|--interface", text), text
+
+
 def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
     """Where the file names no cards, only a testbed has them."""
     path = tmp_path / "x.yaml"
@@ -186,7 +225,7 @@ def test_splitters_need_one_device_and_one_direction() -> None:
     [
         (
             {"dut": {"ports": ["a", "b"]}, "tap": {"ports": ["c", "d"]}},
-            "the testbed has the",
+            "no two cables of the testbed, one after the other, are at a and b: they are at d0 and",
         ),
         ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
         ({"tap": {"clock": "hardware"}}, "without splitters a packet is stamped before it is sent"),
