@@ -1,4 +1,4 @@
-"""Interrupts of the firmware, and who holds files of the kernel, on a scratch machine."""
+"""Interrupts of the firmware, who holds files of the kernel, and threads of virtual machines."""
 
 from __future__ import annotations
 
@@ -91,3 +91,63 @@ def test_this_process_is_not_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert said(tree, "counting-programs").value == "nobody"
     process(tree, os.getpid() + 1, Path(sys.executable).name, "anon_inode:[perf_event]")
     assert said(tree, "counting-programs").value == Path(sys.executable).name
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Tree:
+    return Tree(scratch_machine(tmp_path))
+
+
+def told(host: Tree, name: str) -> AuditRow:
+    return judged(name, host, Purpose.of(host, "vm-host", "2-3", interfaces=[]))
+
+
+def running(host: Tree, pid: int, name: str, **threads: str) -> None:
+    """A running, and its threads' CPUs by their names, ``_`` for a space and ``__`` for a slash."""
+    (host.root / f"proc/{pid}").mkdir()
+    (host.root / f"proc/{pid}/comm").write_text(f"{name}\n")
+    for number, (thread, cpus) in enumerate(threads.items(), pid):
+        folder = host.root / f"proc/{pid}/task/{number}"
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(thread.replace("__", "/").replace("_", " ") + "\n")
+        (folder / "status").write_text(f"Cpus_allowed_list:\t{cpus}\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value", "answer"),
+    [
+        ("2", "3", "one of the device's cores each", "met"),
+        ("0-3", "0-3", "on 0-3", "not-met"),
+        ("2-3", "2", "on 2-3", "not-met"),
+        # Both on one core; on a core of everybody else.
+        ("3", "3", "on 3", "not-met"),
+        ("2", "1", "on 1", "not-met"),
+    ],
+)
+def test_virtual_cores(host: Tree, first: str, second: str, value: str, answer: str) -> None:
+    running(host, 100, "qemu-system-x86", main="0-1", CPU_0__KVM=first, CPU_1__KVM=second)
+    found = told(host, "virtual-cores")
+    assert (found.value, found.answer) == (value, answer)
+
+
+def test_two_guests_share_no_core(host: Tree) -> None:
+    running(host, 100, "qemu-system-x86", main="0", CPU_0__KVM="2")
+    running(host, 200, "qemu-system-x86", main="0", CPU_0__KVM="2")
+    assert told(host, "virtual-cores").value == "on 2"
+
+
+def test_what_else_a_virtual_machine_runs(host: Tree) -> None:
+    running(host, 100, "qemu-system-x86", main="0-1", IO_iothread1="1", CPU_0__KVM="2")
+    running(host, 200, "another", main="0-3")
+    assert told(host, "emulator-threads").answer == "met"
+    (host.root / "proc/100/task/101/status").write_text("Cpus_allowed_list:\t0-3\n")
+    found = told(host, "emulator-threads")
+    assert (found.answer, found.value) == ("not-met", "0-1 (1), 0-3 (1)")
+
+
+def test_without_a_virtual_machine(host: Tree) -> None:
+    reason = "no virtual machine of QEMU with named threads runs"
+    running(host, 200, "bash", main="0-3")
+    assert {told(host, name).why for name in ("virtual-cores", "emulator-threads")} == {reason}
+    running(host, 300, "qemu-system-x86", main="0-3")
+    assert told(host, "virtual-cores").why == reason
