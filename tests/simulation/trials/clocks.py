@@ -122,6 +122,7 @@ def by_packets(draw: Draw, world: World, folder: Path) -> Tally:
     if not world.steady:
         return {"noticed": (0, 1)}
     holds_truth(found, world)
+    holds_line(found, world)
     if world.ours.resolution_ns == world.theirs.resolution_ns == 1:
         holds_moments(world, folder)
     if draw.has("judged", 0.2):
@@ -197,6 +198,18 @@ def holds_truth(found: Evaluation, world: World) -> None:
         assert row.high is None or least <= row.high
 
 
+def holds_line(found: Evaluation, world: World) -> None:
+    """What is said of the clocks: when, how far apart they were then, and how fast they drifted."""
+    told = found.as_json()["clocks"]
+    assert told["by"] == "packets" and told["widest_ns"] == 2 * told["within_ns"]
+    steps = world.ours.resolution_ns + world.theirs.resolution_ns
+    truth = world.theirs.ahead(np.array(told["at_ns"])).tolist()
+    for (least, most), ahead in zip(told["ahead_ns"], truth, strict=True):
+        assert least - steps <= ahead <= most + steps
+    assert world.theirs.wander or told["drifts"][0] <= world.theirs.drift <= told["drifts"][1]
+    assert [one.code for one in found.warnings].count("two-clocks") == 1
+
+
 def holds_moments(world: World, folder: Path) -> None:
     """The clock of a guest is as near as it says."""
     clock = guest_clock(folder)
@@ -209,6 +222,7 @@ def holds_moments(world: World, folder: Path) -> None:
 def judged(draw: Draw, found: Evaluation, world: World, folder: Path) -> None:
     """What is shown of a limit is so by the true clock."""
     found.write(folder / "found")
+    assert Evaluation.load(folder / "found").as_json() == found.as_json()
     true = np.sort(took(world.there))
     middle = int(draw.stream("limit").choice(true))
     limit = max(1, middle + draw.choice("limit", (-1, 1)) * draw.magnitude("limit", 1, 100_000))

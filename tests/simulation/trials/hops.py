@@ -83,6 +83,12 @@ def run(draw: Draw, folder: Path) -> None:
     found = evaluate_hops(whole, hops, settings)
     holds_truth(found, made)
     adds_up(found, made)
+    if draw.has("written", 0.2):
+        found.write(folder / "stored")
+        again, asked = Evaluation.load(folder / "stored"), (0.5, 0.9371)
+        assert again.hops is not None and found.hops is not None
+        assert np.array_equal(again.hops.worst, found.hops.worst)
+        assert again.as_json(asked) == found.as_json(asked)
 
 
 def pairs(made: Line) -> list[Integers]:
@@ -118,6 +124,8 @@ def adds_up(found: Evaluation, made: Line) -> None:
         known = (row[1:] != NEVER) & (row[:-1] != NEVER)
         took = np.where(known, np.diff(row), UNKNOWN)
         assert found.hops.worst[place].tolist() == took.tolist(), packet
+        told = [ns if seen else None for ns, seen in zip(took.tolist(), known, strict=True)]
+        assert found.hops.of_packet(place) == told
         if known.all():
             assert took.sum() == packet.latency
             slowest[took.argmax()] += 1

@@ -138,24 +138,6 @@ def test_packets_that_may_be_in_the_window_are(tmp_path: Path) -> None:
     evaluate(*captures, window_ns=MS, clocks=known(0, MS - 2))
 
 
-def test_what_is_stored_is_what_was_found(tmp_path: Path) -> None:
-    random_clocks(3).write(tmp_path, 3)
-    clocks = by_packets(tmp_path)
-    found = evaluated(tmp_path, clocks)
-    found.write(tmp_path / "out")
-    again = Evaluation.load(tmp_path / "out")
-    assert again.as_json() == found.as_json()
-    assert again.percentiles() == found.percentiles()
-    told = again.as_json()["clocks"]
-    assert told["by"] == "packets"
-    assert told["widest_ns"] == 2 * told["within_ns"] == 2 * clocks.within_ns
-    case = random_clocks(3)
-    first = case.other.shows(np.array(told["at_ns"])) - np.array(told["at_ns"])
-    assert all(low <= at <= high for (low, high), at in zip(told["ahead_ns"], first, strict=True))
-    assert told["drifts"][0] <= case.other.drift <= told["drifts"][1]
-    assert [one.code for one in again.warnings].count("two-clocks") == 1
-
-
 def test_one_piece_is_made_of_it(tmp_path: Path) -> None:
     """However small the pieces are to be: a time of one clock is none of the other."""
     random_clocks(5).write(tmp_path, 5)

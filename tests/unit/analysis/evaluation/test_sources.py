@@ -224,17 +224,6 @@ def test_copies_of_a_mirror_port_count_once(tmp_path: Path, out: Path) -> None:
     assert found.counts.ingress == COUNT and found.counts.duplicate_ingress == 0
 
 
-@pytest.mark.parametrize("key", ["auto", "ip.id", "packet-stream"])
-def test_copies_of_some_packets_count_once_as_well(tmp_path: Path, out: Path, key: str) -> None:
-    """The slowest tenth is shown twice: left out, all percentiles would be too low."""
-    before = passing()[0]
-    slow = [(time + 2_000, data) for time, data in before[9::10]]
-    found = evaluate(write(tmp_path / "in", sorted(before + slow)), out, key=key)
-    assert exact(found) and set(said(found)) == {"copies"}
-    assert found.inputs.ingress.copies == len(slow)
-    assert (found.counts.ingress, found.counts.lost) == (COUNT, 0)
-
-
 def test_what_is_left_out_is_a_bias(tmp_path: Path, out: Path) -> None:
     """A millisecond later it is no copy: which of the two left, nobody knows."""
     before = passing()[0]

@@ -321,15 +321,3 @@ def test_a_short_window_is_named_and_not_the_key(tmp_path: Path) -> None:
         tmp_path, pcap(BEFORE), later(6 * SECOND, slice(0, None, 10)), window_ns=13 * SECOND
     )
     assert wide.counts.matched == PACKETS
-
-
-def test_what_was_not_read_is_stored_and_read_again(tmp_path: Path) -> None:
-    before, after = fast()
-    file = section() + interface(resolution=6) + simple(FRAMES[0])
-    file += b"".join(enhanced(time // 1000, data) for time, data in after)
-    found = evaluate_pair(tmp_path, pcap(before), file)
-    found.write(tmp_path / "stored")
-    again = evaluation.Evaluation.load(tmp_path / "stored")
-    assert again.inputs == found.inputs and again.counts == found.counts
-    assert again.within == found.within and again.within.resolution_ns == 1000
-    assert again.counts.unread_egress == 1
