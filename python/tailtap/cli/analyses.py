@@ -127,8 +127,9 @@ def explain(
         for one in told:
             print_one(one.record, one.worst)
 
-    record = records[0] if len(found) == 1 else ExplainedRecord(runs=records)
-    return Answer(record, show, problem=problem)
+    return Answer(
+        records[0] if len(found) == 1 else ExplainedRecord(runs=records), show, problem=problem
+    )
 
 
 def _problem(errors: Sequence[tuple[str, TailtapError]], runs: int) -> TailtapError | None:
