@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experiment_folders import write_run
 from improvements import helped, improvement, trial
 from made_records import rewrite, run_row
 from program import answer, in_process, tailtap
 from published import CAPTURES, POST, PRE, needs_captures
 from runs import rows
-from tails import write_tail
 from traced import HOG, STEAL, arrivals, random_jobs, simulate, traffic
 from traced import write_run as write_traced
 
@@ -144,27 +142,6 @@ def test_the_answer_against_a_base_says_what_it_rests_on() -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two repeats over a wire, whose slowest packet takes some microseconds."""
-    folder = tmp_path_factory.mktemp("experiment")
-    for number in (1, 2):
-        write_run(folder, number, {"dut.platform": "wire"}, repeat=number)
-    (folder / "experiment.yaml").write_text("name: wire\nrequire: [p99 < 1 ms, loss == 0]\n")
-    return folder
-
-
-def test_the_status_is_the_answer(experiment: Path) -> None:
-    run = tailtap("verdict", experiment)
-    assert run.returncode == 0 and "verdict: holds (2 holds)" in run.stdout, run
-    for words, status in (
-        (("--require", "max < 1 us"), 1),
-        (("--profile", "urllc-5g"), 1),
-        (("--profile", "urllc-5g", "--allow-not-shown"), 0),
-    ):
-        assert in_process("verdict", experiment, *words).returncode == status, words
-
-
 @needs_captures
 def test_the_documented_example_is_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs/reference/verdict.md").read_text()
@@ -175,21 +152,6 @@ def test_the_documented_example_is_real(tmp_path: Path, monkeypatch: pytest.Monk
     run = tailtap(*shlex.split(block[1]))
     assert run.returncode == 1
     assert [line.rstrip() for line in run.stdout.splitlines()] == block[2].splitlines()
-
-
-def test_models_have_figures_and_an_invalid_run_is_in_no_summary(tmp_path: Path) -> None:
-    for number in (1, 2):
-        run = write_run(tmp_path, number, {"dut.platform": "wire"}, repeat=number, packets=300)
-        random = np.random.default_rng(number)
-        write_tail(run / "evaluation", (3_000 + random.gamma(2, 300, 100_000)).astype(np.int64))
-    rewrite(run / "run.json", valid=False)
-    found = answer("model", tmp_path, "--figures")
-    assert [entry["valid"] for entry in found["runs"]] == [True, False]
-    assert [row["runs"] for row in found["summary"]] == [1]
-    assert [one["code"] for one in found["warnings"]] == ["invalid-run"]
-    for folder in (tmp_path / "runs").iterdir():
-        assert (folder / "tail.png").read_bytes().startswith(b"\x89PNG")
-    assert "002-wire-10000-2 (invalid): " in in_process("model", tmp_path, "--quiet").stdout
 
 
 SLIP = Notice("generator-slip", "1 % of the packets left late")

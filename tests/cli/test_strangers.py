@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import pytest
-from devices import Bench, sharp
 from experiment_folders import write_experiment
 from made_records import made
 from program import TAILTAP, Finished, in_process, one_line_error
@@ -25,7 +24,6 @@ from traced import HOG, traffic, write_run
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder, locked
 from tailtap.base.errors import InputError
 from tailtap.base.files import DRAFT
-from tailtap.measure.search.methods import settings_of
 from tailtap.records.record import read
 from tailtap.records.site import SiteRecord
 from tailtap.results.database import refresh
@@ -374,10 +372,6 @@ def test_a_run_that_starts_anew_removes_nothing_elsewhere(tmp_path: Path) -> Non
     folder.run("001-a").start_anew()
     assert not folder.run("001-a").path.is_symlink()
 
-    settings = settings_of((0.0,), 1_000, 500_000)
-    (top / "search.json").symlink_to(outside / "search.json")
-    Bench(sharp(40_000)).store(top, settings)
-    assert not (top / "search.json").is_symlink()
     trials = ExperimentFolder(top / "trials", top)
     (top / "trials").symlink_to(outside / "trials")
     with pytest.raises(InputError, match="out/trials: this is a link"):

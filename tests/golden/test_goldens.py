@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from goldens import Story
+from made_records import rewrite
 
 from tests.golden import folders
 from tests.golden.folders import REQUIRED
@@ -25,6 +26,9 @@ def own(story: Story) -> None:
     story.run("compare", "compare", "own", as_json=True)
     story.run("model refused", "model", "own/runs/001-wire-10000-1", as_json=True)
     story.run("verdict", "verdict", "own", "--junit", "verdict.xml", as_json=True)
+    profile = ("verdict", "own/runs/001-wire-10000-1", "--profile", "urllc-5g")
+    story.run("verdict profile", *profile)
+    story.run("verdict allowed", *profile, "--allow-not-shown")
     for kind in FORMATS:
         story.json(f"export {kind}", "export", "own", "--to", kind, "--out", f"exported/{kind}")
     story.files("exported", "exported")
@@ -35,6 +39,8 @@ def modelled(story: Story) -> None:
     story.run("model papers", "model", "modelled", "--method", "papers")
     story.run("verdict", "verdict", "modelled", *REQUIRED, as_json=True)
     reported(story, "", "modelled")
+    rewrite(story.folder / "modelled/runs/002-container-10000-2/run.json", valid=False)
+    story.run("model invalid", "model", "modelled", "--figures")
 
 
 def captured(story: Story) -> None:

@@ -10,7 +10,6 @@ import pytest
 from browsers import (
     MISSING,
     complaints,
-    dragged,
     media,
     open_page,
     read_log,
@@ -198,13 +197,3 @@ def test_resting_on_a_slice_tells_what_it_is(opened: webdriver.Chrome) -> None:
     assert tip[:2] == ["hog", "task"]
     assert tip[2] in {length for _, _, length, *_ in hogs}
     assert tip[3].startswith("begins ") and "the packet came" in tip[3]
-
-
-def test_dragging_zooms_into_a_timeline_and_a_double_click_goes_back(
-    opened: webdriver.Chrome,
-) -> None:
-    ranges = "const r = tailtap.timelines[0].plot.x_range; return [r.start, r.end]"
-    figure = opened.find_element(By.CSS_SELECTOR, ".figure[data-kind=timeline]")
-    whole, zoomed, after = dragged(opened, figure, ranges)
-    assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
-    assert after == pytest.approx(whole)

@@ -18,7 +18,7 @@ from traced import HOG, traffic
 from traced import write_run as write_traced
 
 from tailtap.analysis import evaluation
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import MachineError
 from tailtap.results.database import EARLIER, refresh
 from tailtap.results.importers.importer import import_tree
 from tailtap.results.tables import CAUSES
@@ -177,13 +177,6 @@ def test_no_database_takes_the_place_of_one_before_it_is_whole(
         refresh(folder)
     assert "\n" not in str(error.value)
     assert files(folder) == ["runs"]
-
-
-def test_a_database_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
-    (folder / "results.duckdb").symlink_to(tmp_path / "canary")
-    with pytest.raises(InputError, match="this is a link"):
-        refresh(folder)
-    assert not (tmp_path / "canary").exists()
 
 
 @pytest.fixture
