@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,8 @@ SHOWS: dict[str, Callable[[], object]] = {
         command, "evaluate", "line", "--percentiles", "10,20,30,40,50,60,70,80,90,95,99,99.9"
     ),
     "model": partial(command, "model", "modelled"),
+    "verdict": partial(command, "verdict", "modelled", "--require", "p99.9 < 1 ms"),
+    "compare": partial(command, "compare", "one=modelled", "two=line", "--at", "50"),
     "host audit": partial(command, "host", "audit", "--all", "--why"),
     "host apply": partial(command, "host", "apply", "--dry-run"),
     "host bootline": partial(command, "host", "bootline", "--with", "nohz-full"),
@@ -82,6 +85,8 @@ SHOWS: dict[str, Callable[[], object]] = {
     "run, the tail": lambda: print_worst(Path("modelled")),
 }
 """What no golden shows: of this machine, of what runs, of tables with many columns."""
+CUT = re.compile(r"\d\n *([num]s|%|[kM]?pkt/s)(?![\w/])")
+"""A number on one line, and its unit on the next."""
 WIDE = re.compile(r"isolcpus=\S+( \S+)*")
 """Words to copy: they stay one line on every terminal."""
 
@@ -105,6 +110,7 @@ def test_no_line_is_wider_than_the_terminal(piped: dict[str, str], name: str, co
     assert len(" ".join(lines)) > 10
     wide = [line for line in lines if len(line) > columns and not WIDE.fullmatch(line)]
     assert not wide
+    assert [pair for pair in pairwise(lines) if CUT.search("\n".join(pair))] == []
     assert "Traceback" not in "".join(lines)
 
 
