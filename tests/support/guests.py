@@ -68,7 +68,7 @@ def write_guest_run(
     write_stamps(folder / "guest-ingress.stamps", came, ids)
     write_stamps(folder / "guest-egress.stamps", gone[order], ids[order])
     records = found.records.copy()
-    start, end = clock.shows(records["start"]), clock.shows(ends(records))
+    start, end = clock.shows(records["start"].astype(np.int64)), clock.shows(ends(records))
     records["start"], records["dur"], records["cpu"] = start, end - start, SEAT
     (folder / "trace-guest.events").write_bytes(packed(records))
     first, last = clock.shows(np.array([found.began, found.ended])).tolist()
