@@ -212,9 +212,11 @@ class ExternalGenerator:
 def _words(sending: Sending) -> list[str]:
     traffic, cards = sending.traffic, sending.cards
     assert traffic.external is not None
-    numbers = () if cards is None else map(sorted(cards).index, cards)
-    values = {
-        **dict(zip(CARDS, (*(cards or ()), *numbers), strict=False)),
+    of_cards: dict[str, object] = {}
+    if cards is not None:
+        of_cards = dict(zip(CARDS, (*cards, *map(sorted(cards).index, cards)), strict=True))
+    values: dict[str, object] = {
+        **of_cards,
         "interface": sending.port,
         "rate": traffic.rate,
         "mbit": f"{traffic.rate * traffic.sizes[0] * 8 / 1e6:.9g}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import InputError, MachineError, TailtapError
@@ -25,7 +24,7 @@ from tailtap.host.knobs.purpose import INTERFACE, Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.cards import KEYS, CardState
 from tailtap.host.net.nic import timestamping
-from tailtap.host.net.pci import address_of, interface_of
+from tailtap.host.net.pci import PciDriver, address_of, interface_of
 from tailtap.host.net.port_threads import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.tuning.apply import Plan, plan, tuned
@@ -64,14 +63,17 @@ def named_here(cables: Cables, tasks: Collection[Task]) -> Cables:
     """The cables with the kernel's names for cards of this machine, which has these tasks, where
     the testbed file has their PCI addresses. Raises `InputError`, `MachineError`.
     """
-    own = {"dut": cables.dut, "tap": cables.tap, "generator": cables.generator or ()}
-    own |= {} if "timestamper" in tasks else {"tap": ()}
-    named = {
-        name: tuple(map(interface_of, cards))
-        for name, cards in own.items()
-        if cards and (name == "tap" or name in tasks)
-    }
-    return replace(cables, **named)
+
+    def named(task: Task, pair: tuple[str, str]) -> tuple[str, str]:
+        one, other = pair
+        return (interface_of(one), interface_of(other)) if task in tasks else pair
+
+    sending = cables.generator
+    return Cables(
+        named("dut", cables.dut),
+        named("timestamper", cables.tap),
+        None if sending is None else named("generator", sending),
+    )
 
 
 def purpose_for(experiment: Experiment, tree: Tree) -> Purpose:
@@ -195,10 +197,8 @@ def foresee(
     if "generator" in tasks:
         traffic = experiment.traffic
         GENERATORS[traffic.generator].foresee(traffic, findings)
-        for flow in graph.flows if traffic.driver is not None and on_testbed else ():
-            cards = graph.cards_of(flow.generator.node)
-            for port in (flow.path[0], flow.path[-1]):
-                findings.ask(address_of, cards[port.name], driver=traffic.driver)
+        if traffic.driver is not None and on_testbed:
+            _foresee_handing(graph, traffic.driver, findings)
     for node in reversed(graph.nodes):  # the DuT's first
         for card in graph.cards_of(node.name).values() if node.task in tasks else ():
             try:
@@ -217,14 +217,24 @@ def foresee(
     return findings
 
 
+def _foresee_handing(graph: Graph, driver: PciDriver, findings: Findings) -> None:
+    """Whether the cards of generators can be handed over to `driver`."""
+    for flow in graph.flows:
+        cards = graph.cards_of(flow.generator.node)
+        for port in (flow.path[0], flow.path[-1]):
+            findings.ask(address_of, cards[port.name], driver=driver)
+
+
 def _foresee_stamps(experiment: Experiment, graph: Graph, findings: Findings) -> None:
     """Whether there is room for the stamps of a far station, and whether its cards take them."""
     findings.ask(require_room, PLACE, stamps_of(experiment))
     [node] = {flow.ingress.node for flow in graph.flows}
     cards = graph.cards_of(node).values()
     if (recorder := experiment.tap.external) is not None:
-        for card in cards if recorder.driver is not None else ():
-            findings.ask(address_of, card, driver=recorder.driver)
+        driver = recorder.driver
+        if driver is not None:
+            for card in cards:
+                findings.ask(address_of, card, driver=driver)
         words = fill_in(recorder.command, dict.fromkeys(recorders.PLACEHOLDERS, "tt"))
         findings.ask(require_program, words[0], f"check {recorders.KEYS}.command")
     elif experiment.tap.clock == HARDWARE:
