@@ -23,7 +23,7 @@ from tailtap.show.sections import Shown
 from tailtap.show.sections.answers import gate_parts, verdict_parts, verdict_text
 from tailtap.show.sections.causes import causes_section, in_short
 from tailtap.show.sections.comparison import comparison_parts
-from tailtap.show.sections.latency import evaluation_parts, transactions_parts, transactions_text
+from tailtap.show.sections.latency import evaluation_parts, transactions_parts
 from tailtap.show.sections.renderers import templates
 
 LINES = 3
@@ -67,7 +67,8 @@ def view_of(found: object) -> View:
             runs = format_count(len(found.runs), "run")
             return _of_runs(f"{found.name} in {found.folder}: {runs}", found)
         case Transactions():
-            kinds = [f"{one.name}: {transactions_text(one)}" for one in found.kinds]
+            kinds = [f"{one.name}: {format_count(one.counts.requests, 'request')}, "
+                     f"{one.counts.unanswered:,} unanswered" for one in found.kinds]  # fmt: skip
             return View([", ".join(found.captures), *kinds], transactions_parts(found))
         case CausesRecord():
             candidates = [f"candidate: {one}" for one in found.remove.lines]

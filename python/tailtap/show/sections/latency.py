@@ -237,15 +237,6 @@ def transactions_parts(found: Transactions, ps: Sequence[float] = DEFAULT) -> It
             yield latency_table(kind.evaluation, ps, f"{kind.name}: wait")
 
 
-def transactions_text(kind: Kind) -> str:
-    """How many requests a kind has, and how long most of them waited."""
-    requests = format_count(kind.counts.requests, "request")
-    said = [f"{requests}, {kind.counts.unanswered:,} of them unanswered"]
-    if (found := kind.evaluation) is not None:
-        said += [f"{label(one.p)} {format_time(one.value)}" for one in found.percentiles(OF_HOPS)]
-    return ", ".join(said)
-
-
 def runs_table(runs: Sequence[RunRow], ps: Sequence[float]) -> Table:
     """The tail of every run; a narrow terminal has the worst of it that any run supports."""
     found = (one.evaluation.latency_ns.percentiles for one in runs if one.evaluation is not None)
