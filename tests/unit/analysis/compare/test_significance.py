@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import cases
 from comparisons import sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 from tails import load_tail, write_tail
 
 from tailtap.analysis.compare.checks import advise
@@ -31,7 +29,6 @@ from tailtap.analysis.compare.significance import (
     decidable,
     effect,
     fewest_pairs,
-    holm,
     interval,
     rank_test,
     repeats_needed,
@@ -56,14 +53,6 @@ def test_the_p_value_counts_assignments(one: list[int], other: list[int]) -> Non
     assert rank_test(one, other) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (5, 8), (12, 12), (20, 7)])
-def test_without_ties_it_is_the_exact_test_of_mann_and_whitney(sizes: tuple[int, int]) -> None:
-    random = np.random.default_rng(sum(sizes))
-    one, other = (random.pareto(1.2, size) * 1e4 for size in sizes)
-    expected = stats.mannwhitneyu(one, other, method="exact").pvalue
-    assert rank_test(one, other) == pytest.approx(expected)
-
-
 def test_many_runs_are_tested_by_the_normal_approximation() -> None:
     random = np.random.default_rng(1)
     one, other = random.normal(0, 1, MOST_COUNTED), random.normal(0.2, 1, 60)
@@ -82,15 +71,6 @@ def test_three_repeats_reach_a_tenth_at_best() -> None:
     assert smallest_p(1, 1) == 1 and smallest_p(0, 5) == 1
     assert repeats_needed(1) == 4 and smallest_p(4, 4) < ALPHA
     assert smallest_p(repeats_needed(91), repeats_needed(91)) <= ALPHA / 91
-
-
-@cases(30)
-@given(st.lists(st.floats(0, 1), max_size=12))
-def test_holm_is_that_of_statsmodels(ps: list[float]) -> None:
-    if ps:
-        assert holm(ps) == pytest.approx(multipletests(ps, method="holm")[1].tolist())
-    else:
-        assert holm(ps) == []
 
 
 @settings(deadline=None)
