@@ -16,7 +16,8 @@ from tailtap.cli.terminal import say, unless, warn, warn_of
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
     from tailtap.measure.campaign import Campaign
-    from tailtap.measure.observe.look import Options, Prepared
+    from tailtap.measure.observe.look import Options
+    from tailtap.measure.observe.prepared import Prepared
     from tailtap.measure.observe.recording import Recording
     from tailtap.records.live import RecordingRecord
 

@@ -7,7 +7,6 @@ from typing import Annotated
 from tailtap.records.evaluation import EvaluationRecord
 from tailtap.records.record import (
     Anything,
-    Count,
     Notice,
     Number,
     Record,
@@ -16,19 +15,15 @@ from tailtap.records.record import (
     Whole,
     says,
 )
-from tailtap.records.run import Status
+from tailtap.records.run import Row, Status
 from tailtap.records.verdict import ClaimRow, VerdictRecord
 
 
-class RunRow(Record, kw_only=True):
+class RunRow(Row, kw_only=True):
     """A run, and its evaluation."""
 
-    number: Count
-    slug: str
-    repeat: Count
     status: Status
     error: str | None
-    variables: Anything
     parameters: Annotated[Anything, says("All of them, as in `run.json`")]
     warnings: list[Notice]
     valid: Annotated[

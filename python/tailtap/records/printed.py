@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from tailtap.records.machine import Booted
 from tailtap.records.record import Anything, Count, Notice, Number, Record, Texts, says
 
 
@@ -304,16 +305,12 @@ class TestbedCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.
 
 
 class BootRecord(
-    Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.boot/1"
+    Booted, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.boot/1"
 ):
     """``tailtap testbed boot --json``."""
 
     host: str
     via: str | None = None
-    boot_id: str
-    release: str
-    command_line: str
-    cgroup: Count
     seconds: Number | None = None
 
 

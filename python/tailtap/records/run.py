@@ -405,14 +405,19 @@ CASE = "case"
 """The variable that says which of an experiment's cases a run is of: its name."""
 
 
-class PlanRow(Record, kw_only=True):
-    """A run as a plan has it."""
+class Row(Record, kw_only=True):
+    """Which run of its experiment a run is."""
 
     number: Small
     slug: InnerFile
     repeat: Repeat
     variables: Anything
     """The varied values as written, and the flow's name where it has one of its own."""
+
+
+class PlanRow(Row, kw_only=True):
+    """A run as a plan has it."""
+
     parameters: Open[Parameters]
 
 

@@ -15,7 +15,7 @@ from tailtap.records.record import (
     Texts,
     says,
 )
-from tailtap.records.run import Repeat, Small, Status
+from tailtap.records.run import Row, Status
 from tailtap.records.verdict import ClaimRow
 
 SITE = "site.json"
@@ -64,16 +64,12 @@ class SiteCapture(Record, kw_only=True, omit_defaults=True):
     url: Annotated[str | None, says("Where it is to be had, if somebody published it")] = None
 
 
-class SiteRun(Record, kw_only=True, omit_defaults=True):
+class SiteRun(Row, kw_only=True, omit_defaults=True):
     """A run of the site."""
 
-    number: Small
-    slug: str
-    repeat: Repeat
     status: Status
     valid: bool | None = None
     error: str | None = None
-    variables: Anything
     parameters: Annotated[Anything, says("All of them, as in `run.json`")]
     folder: InnerFile
     page: InnerFile

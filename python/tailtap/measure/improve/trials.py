@@ -40,7 +40,8 @@ from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import plan, tuned
 from tailtap.measure.observe import ObservedRun, observe_prepared
-from tailtap.measure.observe.look import Options, Prepared, prepare
+from tailtap.measure.observe.look import Options
+from tailtap.measure.observe.prepared import Prepared, prepare
 from tailtap.measure.pairs import MOST_SPOILED, Made, Runs
 from tailtap.records.causes import CauseName
 from tailtap.records.knobs import KnobFacts

@@ -2,9 +2,9 @@
 nothing is changed.
 
 `interfaces.py` finds where an interface is, and what it is. `look.py` looks at packets for a
-moment: in which order they pass both interfaces, by what they are known again, and, with
-`serving.py`, who serves them. `at_work.py` has the taps and the tracer, and what they cost. Here a
-run is made of it; `recorder.py` does so for as long as it takes.
+moment: in which order they pass both interfaces, and by what they are known again. `prepared.py`
+adds who serves them, by `serving.py`, and is what can begin. `at_work.py` has the taps and the
+tracer, and what they cost. Here a run is made of it; `recorder.py` does so for as long as it takes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.observe.at_work import MARKS, SIDES, AtWork, Stopped
 from tailtap.measure.observe.interfaces import xdp_words
-from tailtap.measure.observe.look import PACKETS, SLUGS, Options, Prepared, Way, prepare
+from tailtap.measure.observe.look import PACKETS, Options, Way
+from tailtap.measure.observe.prepared import SLUGS, Prepared, prepare
 from tailtap.measure.observe.serving import cpus_at
 from tailtap.records.datapath import Tap, Tapped
 from tailtap.records.live import Observed

@@ -23,7 +23,8 @@ from tailtap.lab.instruments.taps import PCAP
 from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.measure.observe.interfaces import Xdp
-from tailtap.measure.observe.look import SLUGS, SNAP, Prepared
+from tailtap.measure.observe.look import SNAP
+from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.records.datapath import TapsOfFlows, TapsSoFar
 from tailtap.records.live import ObservedCost
 from tailtap.records.record import parsed

@@ -33,7 +33,8 @@ from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.observe import ObservedRun, opened_for
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped
 from tailtap.measure.observe.incidents import Draft, Maker
-from tailtap.measure.observe.look import SLUGS, Options, Prepared, observing_folder
+from tailtap.measure.observe.look import Options, observing_folder
+from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.measure.observe.recording import Recording
 from tailtap.measure.observe.segments import (
     TraceRow,

@@ -18,7 +18,7 @@ from tailtap.base.errors import InputError
 from tailtap.base.files import make_folder, write_json
 from tailtap.measure.observe import ObservedRun, incidents, recorder
 from tailtap.measure.observe.incidents import Maker
-from tailtap.measure.observe.look import SLUGS
+from tailtap.measure.observe.prepared import SLUGS
 from tailtap.measure.observe.recorder import Recorder
 from tailtap.measure.observe.recording import Recording, parse_rate
 from tailtap.records.datapath import LinkSoFar, TapsSoFar
