@@ -262,8 +262,8 @@ class Commanded:
         for key, field, value in (("dut.kernel", "kernel", kernel), ("dut.boot", "boot", line)):
             if value and field not in fields:
                 raise InputError(
-                    f"the command of hosts.{self._name}.boot has no {{{field}}}, so it does not know "
-                    "of it: put it there, or leave the key out"
+                    f"the command of hosts.{self._name}.boot has no {{{field}}}, so it does not "
+                    "know of it: put it there, or leave the key out"
                 ).at(f"{key}: {value}")
         return Files(kernel or "", None, "", line, ours=False)
 
