@@ -272,7 +272,7 @@ def test_what_cannot_be_compared(measured: list[Run], says: str) -> None:
     [
         (runs({"vm": [1e4], "container": [1e4]}, packets=None), 0.999, "unknown-samples", ""),
         (runs({"vm": [1e4] * 3, "container": [2e4] * 3}), None, "few-repeats",
-         "1 of 1 comparisons"),
+         "1 of 1 comparison,"),
         (runs({"vm": [1e4, 1.1e4, 1.1e4], "container": [2e4, 3e4, 4e4]}), None, "equal-repeats",
          "2 repeats of vm are equal"),
         (runs({"vm": [1e4, 2e4, 3e4, 4e4]}, more={**TRAFFIC, "environment": {"hostname": "a"}})
