@@ -160,7 +160,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("both.pcap --match transactions --key packet-nat", "is of packets"),
         ("both.pcap --match transactions --window '1 ns'", "none of"),
         ("both.pcap --match transactions --filter-after udp", "of the second capture: give two"),
-        ("runs --egress-ahead '0 s..1 us'", "for two captures: the stamps of a run have one clock"),
+        ("runs --egress-ahead '0 s..1 us'", "for two captures: a run knows how its clocks stood"),
         ("runs --out runs", "the folder is not empty"),
         ("runs --out new --replace", "leave --replace out"),
         ("runs --format pcap", "--format, --nanoseconds, --stamps and --key-after are for two"),

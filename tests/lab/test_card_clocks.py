@@ -89,3 +89,38 @@ def test_a_clock_that_steps_meanwhile_is_not_used(guest: GuestHost) -> None:
     found = recorded(guest, 0, 0, 50_000_000)
     with pytest.raises(InputError, match="one of them stepped"):
         of_cards(*taps(found))
+
+
+EXAMINED = """
+import json, sys, time
+from threading import Thread
+sys.path.insert(0, sys.argv[1])
+from card_stamps import ADJ_NANO, ADJ_SETOFFSET, Card, adjust
+from tailtap.doctor.clocks import judged, read_clocks
+
+numbers = {name: Card(name).clock for name in ("eth0", "eth3")}
+
+def step():
+    while True:
+        adjust(numbers["eth0"], ADJ_SETOFFSET | ADJ_NANO, step_ns=50_000_000)
+        time.sleep(0.5)
+
+Thread(target=step, daemon=True).start()
+found = {one.name: [one.state, one.found] for one in judged(read_clocks(3_000_000_000))}
+print(json.dumps([numbers, found]))
+"""
+
+
+def test_doctor_finds_clocks_that_step_or_run_at_no_rate_of_a_clock(guest: GuestHost) -> None:
+    """No rate fits the clock of the emulator's e1000e."""
+    numbers, found = script(guest, EXAMINED, str(RECORDER.parent), seconds=SECONDS)
+    state, words = found[f"/dev/ptp{numbers['eth0']} (eth0)"]
+    assert state == "poor"
+    assert "one of them stepped" in words
+    state, words = found[f"/dev/ptp{numbers['eth3']} (eth3)"]
+    assert state == "ok", words
+    assert "by PTP_SYS_OFFSET_EXTENDED" in words
+    assert found[f"/dev/ptp{numbers['eth3']} (eth3): while stamping"][0] == "untested"
+    [(state, words)] = [told for name, told in found.items() if name.endswith("(eth1)")]
+    assert state == "poor"
+    assert "changed its rate" in words

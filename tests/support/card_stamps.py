@@ -104,4 +104,5 @@ def main(step_ns: int, rate_ppb: int, meanwhile_ns: int) -> None:
     print(json.dumps({"rows": rows, "taps": [as_json(tap) for tap in taps]}))
 
 
-main(*map(int, sys.argv[1:]))
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -186,6 +186,12 @@ if TYPE_CHECKING:
     "us..5 us'.",
 )
 @click.option(
+    "--clocks",
+    type=PATH,
+    help="How the clocks of both captures are: what `tailtap tap --clock hardware --json` printed "
+    "when it wrote them.",
+)
+@click.option(
     "--back",
     nargs=2,
     type=PATH,
@@ -258,6 +264,7 @@ def evaluate(
     losses: int,
     by: str | None,
     egress_ahead: str | None,
+    clocks: Path | None,
     back: tuple[Path, Path] | None,
     out: Path | None,
     replace: bool,
@@ -285,10 +292,11 @@ def evaluate(
     --match transactions takes requests and answers: TCP's handshake, TLS, DNS, HTTP, ping, QUIC,
     NTP, PTP, GTP-U's echo, and with --key an id at any place. --out gets a folder for each kind.
 
-    Captures of two clocks need their offset: --egress-ahead, --back, or both directions in both
-    captures. Every bound and verdict has what it leaves open. A clock that stepped is refused.
+    Captures of two clocks need their offset: --egress-ahead, --clocks, --back, or both directions
+    in both captures. Every bound and verdict has what it leaves open. A clock that stepped is
+    refused.
     """
-    from tailtap.analysis.evaluation.clocks import known, parse_interval
+    from tailtap.analysis.evaluation.clocks import known, parse_interval, told_by_tap
     from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.transactions import Transactions
@@ -302,12 +310,16 @@ def evaluate(
     if egress is not None or any(selects) or not ingress.is_dir():
         if out is not None:
             _load_writer()
+        if sum(one is not None for one in (egress_ahead, clocks, back)) > 1:
+            raise InputError(
+                "--egress-ahead, --clocks and --back all say how the clocks are: give one of them"
+            )
         if egress_ahead is not None:
-            if back is not None:
-                raise InputError(
-                    "--egress-ahead and --back both say how the clocks are: give one of them"
-                )
             given["clocks"] = known(*parse_interval(egress_ahead))
+        if clocks is not None:
+            if egress is None:
+                raise InputError("--clocks is for two captures of one tap: give EGRESS as well")
+            given["clocks"] = told_by_tap(clocks, ingress, egress)
         given["flows"] = by is not None
         settings = Settings(**given)
         filters = (filter_, filter_after)
@@ -357,8 +369,11 @@ def evaluate(
             "--out leaves the results of the runs alone: leave --replace out",
         ),
         (
-            egress_ahead is not None or back is not None,
-            "--egress-ahead and --back are for two captures: the stamps of a run have one clock",
+            not (egress_ahead is clocks is back is None),
+            (
+                "--egress-ahead, --clocks and --back are for two captures: a run knows how its "
+                "clocks stood"
+            ),
         ),
     )
     _evaluate_folder(ingress, given, where, percentiles, out, json, quiet, replace=replace)
@@ -413,7 +428,7 @@ def _evaluate_captures(
     if match == "transactions" and not plain:
         raise InputError(
             "transactions are of one clock and both directions, and found in one piece: leave "
-            "--egress-ahead, --back, --direction, --scheduler, --chunk and --jobs out"
+            "--egress-ahead, --clocks, --back, --direction, --scheduler, --chunk and --jobs out"
         )
     with Sources() as sources:
         first, *others = sources.open(given)

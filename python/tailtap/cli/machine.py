@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import PATH, Answer, command
+from tailtap.cli.command import PATH, TIME, Answer, command
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
@@ -17,8 +17,21 @@ if TYPE_CHECKING:
     from tailtap.bmc.serving import BmcEvent
 
 
-@command()
+@command(
+    examples=(
+        ("tailtap doctor", "what this machine can measure"),
+        ("tailtap doctor --clocks '10 s'", "how the clocks of its network cards run, too"),
+    )
+)
+@click.option(
+    "--clocks",
+    type=TIME,
+    help="Also read the clocks of all network cards for this time, '10 s': how well they are "
+    "known, their rate, what latencies between two of them may be off by, and as root whether "
+    "they jump when a card begins to stamp.",
+)
 def doctor(
+    clocks: int | None,
     json: bool,
     quiet: bool,
 ) -> Answer:
@@ -31,7 +44,7 @@ def doctor(
     from tailtap import doctor as library
     from tailtap.results.exporters import EXPORTERS
 
-    checks = library.examine({"exporters": EXPORTERS})
+    checks = library.examine({"exporters": EXPORTERS}, clocks)
     able = library.can_run(checks)
     lacking = [one for one in checks if one.state == "missing" or not library.can_run([one])]
     shown = lacking if quiet else checks

@@ -240,6 +240,11 @@ def tap(
                 "--tell are of the eBPF tap"
             )
         done = stamp(tapped, clock, ready, duration_ns=duration, count=packets, cpu=cpu)
+        if not json and len({link.clock_device for link in done.values()}) > 1:
+            warn(
+                "tailtap: warning: these cards have a clock each: stamp with --json, keep what it "
+                "prints, and give that to `tailtap evaluate --clocks`"
+            )
     else:
         done = of_core(
             _core.tap(

@@ -43,10 +43,11 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 """The kinds that say themselves what they need, by the area in which doctor shows them."""
 
 
-def examine(more: Mapping[str, Registry[Any]]) -> list[Check]:
+def examine(more: Mapping[str, Registry[Any]], clocks_ns: int | None = None) -> list[Check]:
     """Every check, in the order in which a person reads them. Leaves nothing behind.
 
-    `more` are registries that only the command line knows.
+    `more` are registries that only the command line knows. The clocks of cards are read for
+    `clocks_ns`, where that is asked for.
     """
     return [
         *check_kernel(),
@@ -59,6 +60,7 @@ def examine(more: Mapping[str, Registry[Any]]) -> list[Check]:
         *diagnose_tracer(),
         *check_machine(),
         *check_nics(),
+        *check_clocks(clocks_ns),
         *check_programs(),
         *check_folder(),
     ]
@@ -85,6 +87,14 @@ def check_knobs() -> Iterator[Check]:
             yield Check("knobs", name, "ok", TABLE[name].why)
         except TailtapError as error:
             yield Check("knobs", name, "missing", str(error), "repair or uninstall the package")
+
+
+def check_clocks(clocks_ns: int | None) -> Iterator[Check]:
+    """Those of the clocks of cards, where they are to be read for a time."""
+    if clocks_ns is not None:
+        from tailtap.doctor.clocks import check_clocks  # hosts of a testbed need no arrays
+
+        yield from check_clocks(clocks_ns)
 
 
 def can_run(checks: Sequence[Check]) -> bool:

@@ -100,6 +100,13 @@ CARD_PIECE_NS = 1_000_000_000
 """Whoever disciplines a card's clock gives it another rate once a second, or less often."""
 
 
+def step_of(shown: Times) -> int:
+    """The steps in ns in which a clock goes, by what it showed; 1 where that tells none."""
+    gaps = np.unique(np.diff(shown))
+    # A regular pace of readings looks like steps, too.
+    return max(1, int(np.gcd.reduce(gaps))) if gaps.size >= MANY_GAPS or 0 in gaps else 1
+
+
 def clock_of_card(tap: ByCard) -> HostClock:
     """The clock of a tap's card, said by CLOCK_MONOTONIC of its machine.
 
@@ -111,11 +118,8 @@ def clock_of_card(tap: ByCard) -> HostClock:
             tap.clock_device or "a card's clock"
         )
     before, shown, after = np.array(times, np.int64).T
-    gaps = np.unique(np.diff(shown))
-    # A clock that goes in steps of 8 ns shows up to 7 ns less than the time. A regular pace of
-    # readings looks like steps, too.
-    step = max(1, int(np.gcd.reduce(gaps))) if gaps.size >= MANY_GAPS or 0 in gaps else 1
-    there, back = Crossings(before, shown, 1 - step), Crossings(after, shown)
+    # A clock that goes in steps of 8 ns shows up to 7 ns less than the time.
+    there, back = Crossings(before, shown, 1 - step_of(shown)), Crossings(after, shown)
     try:
         found = align(there, back, CARD_PIECE_NS)
     except InputError as error:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.units import format_time, format_us, parse_time
-from tailtap.records.datapath import ByCard, Tap
+from tailtap.records.datapath import ByCard, Tap, TappedLink
 from tailtap.records.evaluation import (
     ClocksRecord,
     PacketsBothWays,
@@ -294,6 +296,38 @@ def clocks_of(taps: Mapping[str, Open[Tap]] | None) -> Clocks | None:
     if len({tap.clock_device for tap in ends}) < 2:
         return None
     return of_cards(*ends)
+
+
+class _Printed(msgspec.Struct):
+    """A line of ``tailtap tap --json``; the last one tells of the links."""
+
+    links: dict[str, TappedLink] | list[str]
+
+
+def told_by_tap(path: Path, ingress: Path, egress: Path) -> Clocks:
+    """The clocks of two captures by what ``tailtap tap --json`` printed when it wrote them.
+
+    Raises `InputError` where that does not say it of both.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+        told = [msgspec.json.decode(line, type=_Printed) for line in lines]
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise InputError(
+            f"this is not what `tailtap tap --clock hardware --json` printed: {error}"
+        ).at(path) from error
+    links = [one.links for one in told if isinstance(one.links, dict)]
+    taps = [tap for one in links for tap in one.values()]
+    found = []
+    for capture in (ingress, egress):
+        ours = [tap for tap in taps if Path(tap.file).name == capture.name]
+        if len(ours) != 1:
+            raise InputError(
+                f"it tells of {len(ours)} taps that wrote {capture.name}: give what `tailtap tap "
+                "--clock hardware --json` printed, and the captures by the names that it gave them"
+            ).at(path)
+        found.append(ByCard(clock_device=ours[0].clock_device, readings=ours[0].readings))
+    return of_cards(*found)
 
 
 def require_shorter(clocks: Clocks, window_ns: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from program import tailtap
 from stamps import write_stamps
 from traced import (
     FLUSH,
@@ -210,3 +211,32 @@ def test_a_card_whose_clock_stepped_is_not_joined(run: Path) -> None:
     stamp_by_cards(run, 1, steps_ns=50_000)
     with pytest.raises(InputError, match="/dev/ptp0: clocks cannot be aligned"):
         explained(run)
+
+
+def test_captures_of_cards_are_evaluated_by_what_the_tap_printed(run: Path, tmp_path: Path) -> None:
+    """As the run is, whose record keeps the same."""
+    stamp_by_cards(run, 2)
+    files = {side: run / f"{side}.stamps" for side in ("ingress", "egress")}
+    taps = json.loads((run / "run.json").read_text())["taps"]
+    counts = {"seen": 1, "stored": 1, "lost": 0, "other": 0, "interface": "p0", "namespace": None}
+    links = {
+        side: {**taps[side], **counts, "file": str(path), "files": [str(path)], "warnings": []}
+        for side, path in files.items()
+    }
+    told = tmp_path / "tap.json"
+    lines = {"event": "ready", "links": list(links)}, {"event": "done", "links": links}
+    told.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = tailtap("evaluate", *files.values(), "--clocks", told, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    stored = json.loads((run / "evaluation/evaluation.json").read_text())
+    assert (found["clocks"], found["counts"]) == (stored["clocks"], stored["counts"])
+    assert found["clocks"]["by"] == "readings"
+    for content, words in (
+        ("{", "this is not what `tailtap tap --clock hardware --json` printed"),
+        (json.dumps(lines[0]), "it tells of 0 taps that wrote ingress.stamps"),
+    ):
+        told.write_text(content)
+        done = tailtap("evaluate", *files.values(), "--clocks", told)
+        assert done.returncode == 2
+        assert words in done.stderr
