@@ -6,6 +6,7 @@
 
 mod before;
 mod book;
+mod connection;
 mod dns;
 mod echo;
 mod field;
