@@ -5,9 +5,10 @@ from __future__ import annotations
 KEPT: dict[str, tuple[int, ...]] = {
     "clocks": (85, 153, 159, 1385),
     "live": (2, 9, 38),
-    "pairs": (784,),
+    "pairs": (784, 3155),
     "requests": (
         29, 43, 74, 145, 147, 218, 372, 374, 385, 493, 549, 624, 795, 1040, 1179, 1566, 1840,
+        2134, 2302, 2521, 2611, 2975, 3332, 3335, 3539, 4021,
     ),
 }  # fmt: skip
 """By the name of the trial."""

@@ -299,10 +299,15 @@ struct Followed {
 
 impl Followed {
     /// Whether few packets are enough to tell. Where many begin with the same bytes, some that are in one
-    /// capture seem to be merged or cut in the other.
+    /// capture seem to be merged or cut in the other. Where payloads come again, captures that begin apart
+    /// have more of these in common than packets.
     fn is_sure(&self) -> bool {
-        let many = self.matched as f64 >= MANY * self.looked_at as f64;
-        many && !matches!(self.key, KeyKind::Stream(_))
+        let least = match self.key {
+            KeyKind::Packet(Packet { keeps: Keeps::All, .. }) => MANY,
+            KeyKind::Packet(_) => AS_MANY,
+            _ => return false,
+        };
+        self.matched as f64 >= least * self.looked_at as f64
     }
 
     fn told(&self) -> String {

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
+use super::Kind;
 use super::before;
 use super::book::Books;
 use super::http::Http;
@@ -66,6 +67,8 @@ pub(super) struct Half {
     pub next: Option<u32>,
     /// The number up to which the other end has acknowledged.
     pub acknowledged: Option<u32>,
+    /// The number of the other end's next byte when it did so.
+    pub told_at: Option<u32>,
     /// The number behind the last byte, once it is known.
     pub end: Option<u32>,
     /// The number up to which the last segment reached by its header of IP, where that is beyond the frame.
@@ -126,6 +129,8 @@ pub(super) struct Connection {
     missed: Option<u32>,
     /// Whether a proxy was asked for it by SOCKS.
     tunnel: bool,
+    /// Whether encryption was asked for.
+    pub greeted: bool,
     pub talk: Talk,
     pub asked: VecDeque<Asked>,
 }
@@ -140,6 +145,7 @@ impl Connection {
             whole: false,
             missed: None,
             tunnel: false,
+            greeted: false,
             talk: Talk::Unknown,
             asked: VecDeque::new(),
         }
@@ -206,6 +212,7 @@ impl Connection {
                 return;
             }
             self.asker = Some(half);
+            self.greeted = matches!(self.talk, Talk::Tls(_));
             if let (Talk::Http(http), Some(number)) = (&mut self.talk, self.missed) {
                 http.missed(number);
             }
@@ -214,6 +221,7 @@ impl Connection {
             }
         }
         let asks = self.asker == Some(half);
+        let said = self.halves[half].said().filter(|_| turn.dropped);
         loop {
             let mut line = Line {
                 packet,
@@ -224,6 +232,7 @@ impl Connection {
                 at,
                 acknowledged: turn.acknowledged,
                 heard: now.before[1 - half],
+                said,
                 dropped: turn.dropped,
             };
             let over = match &mut self.talk {
@@ -328,6 +337,14 @@ impl Connection {
         }
     }
 
+    /// Of what is asked in order nobody knows whether it was answered before a number.
+    pub fn doubt(&mut self, number: u32, books: &mut Books) {
+        if let Talk::Http(http) = &mut self.talk {
+            http.missed(number);
+            self.asked.iter().for_each(|asked| books.of(Kind::Http).doubt(asked.key));
+        }
+    }
+
     /// Whether a segment begins a request, of a connection that began with something else.
     pub fn begins_anew(&self, bytes: &[u8]) -> bool {
         let request = || !matches!(Talk::by(bytes, false), None | Some(Talk::Other));
@@ -359,6 +376,12 @@ impl Half {
                 self.held_bytes -= old.bytes.len();
             }
         }
+    }
+
+    /// Where the other end's bytes ended when it acknowledged these and no more.
+    fn said(&self) -> Option<u32> {
+        let newest = self.acknowledged?.wrapping_sub(self.next?) as i32 <= 0;
+        self.told_at.filter(|_| newest)
     }
 
     /// Holds nothing any more.

@@ -33,7 +33,8 @@ pub(super) struct Http {
     pipelined: bool,
     /// Whether messages may have been missed.
     unsure: bool,
-    /// Where the server's bytes ended when requests were missed: later ones acknowledge more.
+    /// Where the server's bytes ended when requests were missed: later ones acknowledge more, unless they
+    /// were sent before those were answered.
     floor: Option<u32>,
     /// Where responses were missed since the last request, and what that acknowledged.
     gap: Option<u32>,
@@ -122,10 +123,11 @@ impl Http {
         }
     }
 
-    /// Requests were missed in front of the first one, when the server's bytes ended here.
+    /// Requests or responses were missed in front of what is there now, when the server's bytes ended here.
     pub fn missed(&mut self, floor: u32) {
         self.unsure = true;
         self.floor = Some(floor);
+        self.waiting.iter_mut().for_each(|waiting| waiting.sure = false);
     }
 
     fn half(&mut self, asks: bool) -> &mut Half {
@@ -183,6 +185,12 @@ impl Http {
         let half = self.half(asks);
         let header = half.state == State::Header;
         let text = std::mem::take(&mut half.text);
+        if asks && header && line.dropped {
+            // The server had that before it said a word to the one that waits.
+            let first = self.waiting.front().and_then(|waiting| waiting.acknowledged);
+            let said = first.zip(line.said);
+            self.pipelined |= said.is_some_and(|(own, said)| said.wrapping_sub(own) as i32 <= 0);
+        }
         let mut over = Over::GoesOn;
         let tells = if asks {
             matches!(Self::shown(&text, true), Shown::Yes)
@@ -215,7 +223,7 @@ impl Http {
         half.state = State::Lost;
         self.unsure = true;
         if asks {
-            self.floor = self.gap.or(line.heard);
+            self.floor = line.said.or(self.gap).or(line.heard);
             return;
         }
         self.gap.get_or_insert(line.position());
@@ -268,7 +276,8 @@ impl Http {
         self.waiting.push_back(Waiting { key, method, shown: shown.into(), acknowledged, sure });
         let number = acknowledged.unwrap_or(0);
         let old = self.floor.is_some_and(|floor| number.wrapping_sub(floor) as i32 <= 0);
-        if !sure && (self.pipelined || self.waiting.len() > 1 || old) {
+        self.pipelined |= !sure && old;
+        if !sure && (self.pipelined || self.waiting.len() > 1) {
             self.give_up(line);
         }
         if self.waiting.len() > MOST_WAITING {
@@ -318,17 +327,21 @@ impl Http {
             }
             return Over::GoesOn;
         }
-        let Some(waiting) = self.asked(at, line) else {
+        let waiting = self.asked(at, line);
+        if let Some(waiting) = &waiting {
+            let name = || waiting.shown.clone();
+            line.answer(Kind::Http, waiting.key, self.responses.began_ns, name);
+        } else {
             line.books.of(Kind::Http).counts.unmatched_answers += 1;
-            self.responses.state = body(header, status);
-            return Over::GoesOn;
-        };
-        let name = || waiting.shown.clone();
-        line.answer(Kind::Http, waiting.key, self.responses.began_ns, name);
+        }
         if status == b"101" {
             let upgraded = value(header, b"upgrade").is_some_and(|to| to.starts_with(b"h2c"));
             return if upgraded { Over::Upgraded(0) } else { Over::Elsewhere };
         }
+        let Some(waiting) = waiting else {
+            self.responses.state = body(header, status);
+            return Over::GoesOn;
+        };
         if waiting.method == Method::Connect && status[0] == b'2' {
             return Over::Anew;
         }

@@ -32,6 +32,8 @@ pub(super) struct Line<'a, 'b> {
     pub acknowledged: Option<u32>,
     /// The number of the other end's next byte, before the packet at hand.
     pub heard: Option<u32>,
+    /// The same when the other end acknowledged bytes that were not captured, if that is known.
+    pub said: Option<u32>,
     /// Whether missing bytes are of packets that were not captured, so that nobody knows when they came.
     pub dropped: bool,
 }

@@ -149,7 +149,9 @@ impl Protocol for Streams {
                 return true;
             }
             let next = connection.halves[half].next;
-            let again = next.is_some_and(|next| (from.wrapping_sub(next) as i32) < 0);
+            let again = next.is_some_and(|next| {
+                (from.wrapping_sub(next) as i32) < 0 || connection.greeted && is_near(next, from)
+            });
             if again || !packet.may_ask() || !connection.begins_anew(bytes) {
                 return true;
             }
@@ -161,14 +163,21 @@ impl Protocol for Streams {
         let now = Now { packet, before };
         let other = 1 - half;
         let mut acknowledged = header.has(flags::ACK).then_some(header.acknowledged);
+        // What was said before the first number that is known may be an answer.
+        if let Some(number) = acknowledged
+            && whole > 0
+            && before[other].is_none()
+        {
+            connection.doubt(number, books);
+        }
         if let Some(number) = &mut acknowledged {
             let own = &mut connection.halves[other];
             if let Some(end) = own.end.filter(|end| number.wrapping_sub(*end) as i32 > 0) {
                 *number = end;
             }
-            let known = own.acknowledged.unwrap_or(*number);
-            own.acknowledged =
-                Some(if number.wrapping_sub(known) as i32 > 0 { *number } else { known });
+            if own.acknowledged.is_none_or(|known| number.wrapping_sub(known) as i32 > 0) {
+                (own.acknowledged, own.told_at) = (Some(*number), Some(from));
+            }
             if whole > 0 || begins {
                 own.next.get_or_insert(*number);
             }

@@ -55,8 +55,9 @@ pub(super) struct Tls {
 #[derive(Default)]
 struct Half {
     head: Vec<u8>,
-    /// The first bytes of the record.
+    /// The first bytes of the record, up to the first that is missing, and whether one is.
     body: Vec<u8>,
+    torn: bool,
     left: usize,
     /// The first bytes of the first message of the handshake, which may be in several records.
     hello: Vec<u8>,
@@ -186,10 +187,16 @@ impl Tls {
         if self.hello.is_none() && self.server.hello(seen, SERVER_HELLO, 0) {
             let hello = std::mem::take(&mut self.server.hello);
             self.server.told = 0;
-            if !hello.get(6..).is_some_and(|random| random.starts_with(&RETRY)) {
-                self.hello = Some(is_1_3(&hello));
+            // Of one that lacks bytes nobody may know what it says.
+            let Some(random) = hello.get(6..6 + RETRY.len()) else { return true };
+            if random != RETRY {
+                let version = is_1_3(&hello);
+                self.hello = Some(version == Some(true));
                 let book = line.books.of(Kind::TlsServerHello);
                 book.answer_if_asked(line.packet, now_ns, key, name);
+                if version.is_none() {
+                    line.books.of(Kind::TlsFirstData).give_up(key);
+                }
             }
         }
         self.server_data |= seen.kind == APPLICATION_DATA;
@@ -204,21 +211,20 @@ impl Tls {
     }
 }
 
-/// Whether a ServerHello chooses version 1.3, by its extensions.
-fn is_1_3(hello: &[u8]) -> bool {
-    let found = || -> Option<bool> {
-        // Header, version and random; then the session id, the cipher and the compression.
-        let mut at = 4 + 2 + 32;
-        at += 1 + usize::from(*hello.get(at)?) + 2 + 1 + 2;
-        loop {
-            let (kind, len) = (be16(hello, at)?, be16(hello, at + 2)?);
-            if kind == SUPPORTED_VERSIONS {
-                return Some(be16(hello, at + 4)? == TLS_1_3);
-            }
-            at += 4 + usize::from(len);
+/// Whether a ServerHello chooses version 1.3, by its extensions; `None` where it lacks bytes.
+fn is_1_3(hello: &[u8]) -> Option<bool> {
+    let whole = 4 + (be32(hello, 0)? & 0xff_ffff) as usize;
+    // Header, version and random; then the session id, the cipher and the compression.
+    let mut at = 4 + 2 + 32;
+    at += 1 + usize::from(*hello.get(at)?) + 2 + 1 + 2;
+    while at + 4 <= whole {
+        let (kind, len) = (be16(hello, at)?, be16(hello, at + 2)?);
+        if kind == SUPPORTED_VERSIONS {
+            return Some(be16(hello, at + 4)? == TLS_1_3);
         }
-    };
-    found().unwrap_or(false)
+        at += 4 + usize::from(len);
+    }
+    Some(false)
 }
 
 impl Half {
@@ -230,9 +236,11 @@ impl Half {
         if self.told == 0 {
             self.from = from;
         }
+        if self.hello.len() == self.told {
+            let room = NEEDED.saturating_sub(self.hello.len()).min(seen.body.len());
+            self.hello.extend_from_slice(&seen.body[..room]);
+        }
         self.told += seen.len;
-        let room = NEEDED.saturating_sub(self.hello.len()).min(seen.body.len());
-        self.hello.extend_from_slice(&seen.body[..room]);
         be32(&self.hello, 0).is_some_and(|head| self.told >= 4 + (head & 0xff_ffff) as usize)
     }
 
@@ -252,12 +260,16 @@ impl Half {
             }
             self.left = usize::from(len);
             self.body.clear();
+            self.torn = false;
         }
         let here = self.left.min(bytes.len());
-        let room = NEEDED.saturating_sub(self.body.len()).min(here);
-        self.body.extend_from_slice(&bytes[..room]);
+        if !self.torn {
+            let room = NEEDED.saturating_sub(self.body.len()).min(here);
+            self.body.extend_from_slice(&bytes[..room]);
+        }
         *bytes = &bytes[here..];
         let gone = (self.left - here).min(*missing);
+        self.torn |= gone > 0;
         *missing -= gone;
         self.left -= here + gone;
         if self.left > 0 {
