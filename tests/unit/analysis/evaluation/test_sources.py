@@ -216,12 +216,18 @@ def test_sides_that_cannot_be_told_apart_are_listed(tmp_path: Path, out: Path) -
 
 
 def test_copies_of_a_mirror_port_count_once(tmp_path: Path, out: Path) -> None:
-    before = passing()[0]
+    before, after = passing()
     twice = sorted(before + [(time + 2_000, data) for time, data in before])
     found = evaluate(write(tmp_path / "in", twice), out)
     assert exact(found) and set(said(found)) == {"copies"}
     assert [side.copies for side in found.inputs.both] == [COUNT, 0]
     assert found.counts.ingress == COUNT and found.counts.duplicate_ingress == 0
+    # Of three packets that have copies the device sends two again: just as many could be equal.
+    three = sorted(before + [(time + 2_000, data) for time, data in before[9:30:10]])
+    again = sorted(after + [(time + 30_000, data) for time, data in after[9:20:10]])
+    found = evaluate(write(tmp_path / "three", three), write(tmp_path / "again", again))
+    assert [side.copies for side in found.inputs.both] == [3, 0]
+    assert (found.counts.matched, found.counts.duplicate_egress) == (COUNT, 2)
 
 
 def test_what_is_left_out_is_a_bias(tmp_path: Path, out: Path) -> None:
