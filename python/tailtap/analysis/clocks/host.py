@@ -153,7 +153,8 @@ def host_clock(found: Found | None, what: str, ingress: ByCard | None = None) ->
     shown, off = on_lines(at, *card.moments()[::-1]), card.off_ns(at)
     theirs, rates = at, (0.0, 0.0)
     if host is not None:
-        at = np.unique(np.concatenate([at, [one for one in host.at_ns if at[0] < one < at[-1]]]))
+        within = [one for one in host.at_ns if card.at_ns[0] < one < card.at_ns[-1]]
+        at = np.union1d(at, np.array(within, np.int64))
         shown, off = on_lines(at, *card.moments()[::-1]), card.off_ns(at) + host.off_ns(at)
         theirs, rates = on_lines(at, *host.moments()[::-1]), host.drifts
     off = np.ceil(off * (1 + FASTEST)).astype(np.int64) + 2 * ROUNDING_NS
