@@ -165,10 +165,14 @@ class _Seen:
         ]
 
     def may_be(self, asks: bool, place: tuple[int, int]) -> set[int]:
-        """Times at which one may say that a message was there."""
+        """Times at which one may say that a message was there: with it, or with what comes before
+        it and is captured only when it comes again.
+        """
         wire = int(self.wire[asks][: place[1]].max())
         packets = {self.times[one.packet] for one in self.overlapping(asks, place)}
-        return packets | {wire, self.time(asks, place[1]) or wire}
+        before = self.first[asks][: place[1]]
+        again = np.unique(before[(before > wire) & (before != NEVER)]).tolist()
+        return packets | {wire, self.time(asks, place[1]) or wire, *again}
 
 
 def _moments(seen: _Seen, at: int, exchange: Exchange) -> list[Moment]:
