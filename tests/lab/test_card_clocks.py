@@ -58,7 +58,8 @@ def test_two_clocks_that_drift_apart_are_one_within_what_is_said(
     guest: GuestHost, tmp_path: Path
 ) -> None:
     """Both stamps of a frame are taken within the call that sends it, however the clocks stand."""
-    quickest, apart = [], []
+    quickest: list[tuple[int, int]] = []
+    apart: list[tuple[list[int], list[float]]] = []
     for change in ((0, 0), (STEP_NS, RATE_PPB), (-2 * STEP_NS, RATE_PPB)):
         folder = tmp_path / str(len(apart))
         folder.mkdir()

@@ -33,7 +33,7 @@ from labtools import TAILTAP
 
 from tailtap.base.units import parse_cpus
 from tailtap.host.knobs import cards
-from tailtap.lab.forwarders.dpdk import DRIVERS, PciDriver
+from tailtap.host.net.pci import DRIVERS, PciDriver
 from tailtap.remote.guest import GuestHost
 
 AWAY = """

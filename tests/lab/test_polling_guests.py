@@ -19,8 +19,8 @@ from labtools import ids_of, own_machine, record, statuses, write_experiment
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal
+from tailtap.host.net.pci import DRIVERS, PciDriver
 from tailtap.lab.forwarders import FORWARDERS
-from tailtap.lab.forwarders.dpdk import DRIVERS, PciDriver
 from tailtap.lab.forwarders.setting import Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut

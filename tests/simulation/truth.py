@@ -122,7 +122,8 @@ class Truth:
         last = np.minimum(left[:, None] + self.width_ns, until[taken])
         within = last - np.maximum(came[:, None] - self.width_ns, since[taken])
         told = np.clip(within, 0, stolen[taken]).sum(axis=1)
-        return np.maximum(true.get("steal", 0), told) + true.get("gap", 0)
+        found: Integers = np.maximum(true.get("steal", 0), told) + true.get("gap", 0)
+        return found
 
     @cached_property
     def queued_since(self) -> Integers:

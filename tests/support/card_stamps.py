@@ -57,7 +57,7 @@ class Card:
         _, control, _, _ = self.socket.recvmsg(2048, 1024)
         assert self.registers[RXSATRH // 4] is not None
         [times] = [struct.unpack("6q", told[:48]) for _, kind, told in control if kind == 37]
-        return times[4] * 10**9 + times[5]
+        return int(times[4] * 10**9 + times[5])
 
 
 def adjust(clock: int, modes: int, *, step_ns: int = 0, rate_ppb: int = 0) -> None:

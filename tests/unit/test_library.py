@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 from captures import pcap
@@ -73,7 +74,7 @@ def test_a_result_is_a_few_lines_in_a_shell_and_tables_in_a_notebook(
     asked = [(10**9 + number * 700, dns(number == 0, 1, "a.example")) for number in range(2)]
     (tmp_path / "waits.pcap").write_bytes(pcap(asked))
     drawn = (runs, runs.runs[0], runs.runs[0].stored, replace(runs.runs[0].stored, key="<b>"))
-    others = (
+    others: tuple[Any, ...] = (
         tailtap.verdict(results[0], "p99 < 1 s"), tailtap.compare(results, 0.99),
         tailtap.evaluate_transactions(tmp_path / "waits.pcap"),
         tailtap.judge_change(*results, worse_than=0.5, percentile=0.99),

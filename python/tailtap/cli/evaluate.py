@@ -369,7 +369,7 @@ def evaluate(
             "--out leaves the results of the runs alone: leave --replace out",
         ),
         (
-            not (egress_ahead is clocks is back is None),
+            any(given is not None for given in (egress_ahead, clocks, back)),
             (
                 "--egress-ahead, --clocks and --back are for two captures: a run knows how its "
                 "clocks stood"

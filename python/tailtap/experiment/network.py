@@ -179,7 +179,7 @@ def foresee_over(graph: Graph, findings: Findings) -> None:
         findings.ask(able.require_driver)
     if any(graph.node(port.node).kind == "guest" for port, _ in graph.functions):
         findings.ask(pci.require_iommu)
-        findings.ask(pci.require_vfio)
+        findings.ask(pci.require_driver)
 
 
 IN, OUT = "in", "out"

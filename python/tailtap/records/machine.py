@@ -162,14 +162,19 @@ class Station(Record, kw_only=True):
     tuning: Tuning | None = None
 
 
-class Booted(Record, kw_only=True):
-    """The boot of a machine that a run asked for."""
+class Boot(Record, kw_only=True):
+    """What a machine has booted."""
 
-    via: str
     boot_id: str
     release: str
     command_line: str
     cgroup: Count
+
+
+class Booted(Boot, kw_only=True):
+    """The boot of a machine that a run asked for."""
+
+    via: str
     seconds: float
 
 

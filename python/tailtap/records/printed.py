@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from tailtap.records.machine import Booted
+from tailtap.records.machine import Boot
 from tailtap.records.record import Anything, Count, Notice, Number, Record, Texts, says
 
 
@@ -304,9 +304,7 @@ class TestbedCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.
     right: Annotated[bool, says("Whether all is as the file says")]
 
 
-class BootRecord(
-    Booted, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.boot/1"
-):
+class BootRecord(Boot, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.boot/1"):
     """``tailtap testbed boot --json``."""
 
     host: str

@@ -159,7 +159,8 @@ def by_readings(draw: Draw, world: World, folder: Path) -> None:
     except InputError as error:
         assert not world.steady and "clocks cannot be aligned" in str(error), error
         return
-    found = evaluated(*(folder / f"{name}.stamps" for name in FILES[:2]), clocks)
+    before, behind = (folder / f"{name}.stamps" for name in FILES[:2])
+    found = evaluated(before, behind, clocks)
     if world.steady:
         holds_truth(found, world)
 

@@ -115,7 +115,7 @@ def load(run: Run) -> Trace:
         ).at(path)
     trace = _trace(folder / "trace.events", _read(path))
     clock = host_clock(run.record, f"{path}: the trace", run.taps.get("ingress"))
-    clocks = clocks_of(run.record and run.record.taps)
+    clocks = clocks_of(run.record.taps if run.record else None)
     if clocks is not None and clock is not None:
         clock = replace(clock, bend_ns=clock.bend_ns + clocks.within_ns)
     trace = replace(trace, clock=clock, clocks=clocks)

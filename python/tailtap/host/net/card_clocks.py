@@ -11,6 +11,7 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tailtap.base.errors import MachineError
@@ -107,7 +108,11 @@ def _plain(device: int) -> list[Reading]:
     return [Reading(*times[at : at + 3]) for at in range(0, 2 * SAMPLES, 2)]
 
 
-_WAYS = {"precise": _precise, "extended": _extended, "plain": _plain}
+_WAYS: dict[ReadBy, Callable[[int], list[Reading]]] = {
+    "precise": _precise,
+    "extended": _extended,
+    "plain": _plain,
+}
 
 
 def _asked(device: int, request: int, content: bytes) -> list[int]:

@@ -25,11 +25,11 @@ from tailtap.host.net.namespaces import ports
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")
-VFIO = "vfio-pci"
-UIO = "uio_pci_generic"
-"""The kernel's driver for devices that no IOMMU keeps to the memory of their program."""
 PciDriver: TypeAlias = Literal["vfio-pci", "uio_pci_generic"]
-DRIVERS: tuple[PciDriver, ...] = ("vfio-pci", "uio_pci_generic")
+VFIO: PciDriver = "vfio-pci"
+UIO: PciDriver = "uio_pci_generic"
+"""The kernel's driver for devices that no IOMMU keeps to the memory of their program."""
+DRIVERS: tuple[PciDriver, ...] = (VFIO, UIO)
 BIND_SECONDS = 5.0
 """How long a driver may take to let go of a card, or to take it and to name its interface."""
 NO_IOMMU = "switch on VT-d or AMD-Vi in the firmware and boot with intel_iommu=on or amd_iommu=on"

@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, Field
 from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Strict, Time, check_command, fill_in
-from tailtap.lab.forwarders.dpdk import PciDriver, foresee_handing, handed_over
+from tailtap.host.net.pci import PciDriver
+from tailtap.lab.forwarders.dpdk import foresee_handing, handed_over
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.setting import (
     AREA,

@@ -204,8 +204,8 @@ def foresee(
             try:
                 CardState.of(card)
             except TailtapError as error:
-                said = by_testbed(error) if experiment.testbed_cables else error
-                findings.problems.append(str(said))
+                named = by_testbed(error) if experiment.testbed_cables else error
+                findings.problems.append(str(named))
     if on_testbed and "timestamper" in tasks:
         _foresee_stamps(experiment, graph, findings)
     _foresee_placement(experiment, graph, tasks, findings)
