@@ -125,8 +125,8 @@ pub(super) struct Connection {
     pub asker: Option<usize>,
     /// Whether its beginning was seen.
     pub whole: bool,
-    /// Where what who answers says was known to end, when first bytes were missed.
-    missed: Option<u32>,
+    /// Where what the other end says was known to end, when first bytes were missed, if this one asks.
+    missed: [Option<u32>; 2],
     /// Whether a proxy was asked for it by SOCKS.
     tunnel: bool,
     /// Whether encryption was asked for.
@@ -143,7 +143,7 @@ impl Connection {
             halves: Default::default(),
             asker: None,
             whole: false,
-            missed: None,
+            missed: [None; 2],
             tunnel: false,
             greeted: false,
             talk: Talk::Unknown,
@@ -167,14 +167,16 @@ impl Connection {
         let packet = &Packet { time_ns: own.latest_ns, number: turn.number, ..*now.packet };
         let mut begun;
         if matches!(self.talk, Talk::Unknown) {
+            if turn.dropped {
+                self.missed[half] = self.missed[half].or(heard);
+                self.missed[1 - half].get_or_insert(at);
+            }
             if self.asker.is_some_and(|asker| asker != half) {
-                self.missed = self.missed.or(turn.dropped.then_some(at));
                 return;
             }
             if turn.dropped {
                 // The beginning is lost; requests may yet come.
                 self.whole = false;
-                self.missed = self.missed.or(heard);
                 own.start.clear();
             }
             if bytes.is_empty() {
@@ -213,7 +215,7 @@ impl Connection {
             }
             self.asker = Some(half);
             self.greeted = matches!(self.talk, Talk::Tls(_));
-            if let (Talk::Http(http), Some(number)) = (&mut self.talk, self.missed) {
+            if let (Talk::Http(http), Some(number)) = (&mut self.talk, self.missed[half]) {
                 http.missed(number);
             }
             if begun.len() > bytes.len() || head > 0 {

@@ -175,11 +175,12 @@ impl Protocol for Streams {
             if let Some(end) = own.end.filter(|end| number.wrapping_sub(*end) as i32 > 0) {
                 *number = end;
             }
+            let first = own.acknowledged.unwrap_or(*number);
             if own.acknowledged.is_none_or(|known| number.wrapping_sub(known) as i32 > 0) {
                 (own.acknowledged, own.told_at) = (Some(*number), Some(from));
             }
             if whole > 0 || begins {
-                own.next.get_or_insert(*number);
+                own.next.get_or_insert(first);
             }
         }
         if whole > 0 {
