@@ -251,8 +251,9 @@ def _stall(
         if begun is not None and t + 1 - begun > best[1] - best[0]:
             best = (begun, t + 1)
     for number, stall in enumerate(answer.stalls):
-        if (stall[0], stall[2]) == (packet.cpu, best[1]):
-            stall[1] = min(stall[1], best[0])
+        between = rows[min(stall[2], best[1]) : max(stall[2], best[1])]
+        if stall[0] == packet.cpu and SERVING not in between:
+            stall[1:3] = min(stall[1], best[0]), max(stall[2], best[1])
             known = late[answer.worst[number]]
             if packet.egress - packet.ingress > known.egress - known.ingress:
                 answer.worst[number] = place

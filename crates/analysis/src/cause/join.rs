@@ -1,6 +1,7 @@
 //! Late packets and the timelines of their cores: parts, stalls and queues.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::timeline::{Stretch, Timeline};
 use super::{Cores, NOTHING, Row, SERVING};
@@ -56,7 +57,7 @@ pub struct Stall {
     pub cpu: u16,
     /// When the first of its packets began to wait, or the core ceased to serve.
     pub start_ns: u64,
-    /// When the core served again.
+    /// When the core served again, or the last of its packets left.
     pub end_ns: u64,
     /// What took most of it, of the cause that did.
     pub row: Row,
@@ -87,13 +88,17 @@ pub struct Join<'a> {
     pub rows: &'a [Row],
 }
 
-/// The late packets of a core that made one queue.
+/// The late packets of a core that made one queue, and the core's stalls.
 #[derive(Default)]
 struct Queue {
     /// When the last of them left.
     end_ns: u64,
     /// Their longest stall.
     stall: Option<usize>,
+    /// Each stall by when the core served again.
+    stalls: HashMap<u64, usize>,
+    /// The time without service that was looked at last, from where it was looked at.
+    unserved: Range<u64>,
 }
 
 impl Join<'_> {
@@ -121,7 +126,6 @@ impl Join<'_> {
     pub fn join(&self, packets: &[Stay], median_ns: u64, usual: &Usual, causes: &[u32]) -> Joined {
         let mut joined = Joined { offsets: vec![0], ..Joined::default() };
         let mut queues: HashMap<u16, Queue> = HashMap::new();
-        let mut known: HashMap<(u16, u64), usize> = HashMap::new();
         for (place, packet) in packets.iter().enumerate() {
             let excess = packet.latency_ns().saturating_sub(median_ns);
             let parts = self.overlaps(packet).map_or_else(Vec::new, |overlaps| {
@@ -142,7 +146,7 @@ impl Join<'_> {
                     }
                     queue.end_ns = queue.end_ns.max(packet.egress_ns);
                     if unserved >= served {
-                        let stall = self.stall(packet, place, packets, &mut joined, &mut known);
+                        let stall = self.stall(packet, place, packets, &mut joined, queue);
                         queue.stall = longer(&joined.stalls, queue.stall, stall);
                         (State::Direct, stall)
                     } else if queue.stall.is_some() {
@@ -193,18 +197,25 @@ impl Join<'_> {
         place: usize,
         packets: &[Stay],
         joined: &mut Joined,
-        known: &mut HashMap<(u16, u64), usize>,
+        queue: &mut Queue,
     ) -> Option<usize> {
         let cpu = packet.cpu?;
         let timeline = self.cores.timelines.get(&cpu)?;
         let (start_ns, end_ns) = self.longest_unserved(timeline, packet)?;
+        // A packet may leave before the core is seen to serve.
+        if !queue.unserved.contains(&end_ns) {
+            let mut later = timeline.between(end_ns, u64::MAX);
+            let serves = later.find(|stretch| self.rows[stretch.2 as usize] == SERVING);
+            queue.unserved = end_ns..serves.map_or(u64::MAX, |stretch| stretch.0);
+        }
         let stalls = &mut joined.stalls;
-        let stall = *known.entry((cpu, end_ns)).or_insert_with(|| {
+        let stall = *queue.stalls.entry(queue.unserved.end).or_insert_with(|| {
             stalls.push(Stall { cpu, start_ns, end_ns, row: NOTHING, worst: place });
             stalls.len() - 1
         });
         let found = &mut stalls[stall];
         found.start_ns = found.start_ns.min(start_ns);
+        found.end_ns = found.end_ns.max(end_ns);
         if packet.latency_ns() > packets[found.worst].latency_ns() {
             found.worst = place;
         }
