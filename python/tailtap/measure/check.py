@@ -23,7 +23,7 @@ from tailtap.measure.boots import Boots, asks, wanted_of
 from tailtap.measure.preconditions import (
     free_bytes,
     require_events,
-    require_room,
+    require_room_of,
     room_bytes,
     stamp_bytes,
 )
@@ -48,7 +48,7 @@ def check_experiment(
     plan = make_plan(checked)
     far = None if stations is None else _Far(stations, boots if asks(plan) else None)
     whole = foresee_machine() if far is None else far.whole
-    whole.ask(require_room, out, room_bytes(plan))
+    whole.ask(require_room_of, out, plan)
     if (
         far is None
         and not missing_capabilities()

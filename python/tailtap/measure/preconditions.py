@@ -166,13 +166,22 @@ def free_bytes(out: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def require_room(out: Path, needed: int) -> None:
-    """Raises `NotWritten` when so many bytes of stamps cannot fit on the disk."""
+def require_room_of(out: Path, plan: Sequence[PlannedRun]) -> None:
+    """Raises `NotWritten` when the stamps of these runs cannot fit on the disk."""
+    require_room(out, room_bytes(plan), max((stamps_of(r.experiment) for r in plan), default=0))
+
+
+def require_room(out: Path, needed: int, largest: int | None = None) -> None:
+    """Raises `NotWritten` when so many bytes of stamps cannot fit on the disk.
+
+    The largest run has `largest` of them, if that is known.
+    """
     free = free_bytes(out)
     if needed > free:
+        fits = largest is not None and largest <= free
         raise NotWritten(
             f"the stamps of all runs to come need {needed / 1e6:.1f} MB and the disk has "
             f"{free / 1e6:.1f} MB",
             place=str(out),
-            remedy="make room, or drop stamps once they are evaluated, keep: [evaluation, worst]",
+            remedy="make room" + ", set keep: [evaluation, worst]" * fits,
         )

@@ -23,8 +23,7 @@ from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.preconditions import (
     require_events,
     require_here,
-    require_room,
-    room_bytes,
+    require_room_of,
 )
 from tailtap.measure.quality import Measured, Sent, external_rate, lost_heavily, warnings_of
 from tailtap.measure.roles import Stations
@@ -61,7 +60,7 @@ def run_experiment(checked: CheckedExperiment, source: Path, campaign: Campaign)
         require_root()
         require_here(plan)
         require_events(checked)
-    require_room(campaign.out, room_bytes([run for run in plan if not _is_whole(folder, run)]))
+    require_room_of(campaign.out, [run for run in plan if not _is_whole(folder, run)])
 
     def kept() -> str:
         done = sum(_is_whole(folder, run) for run in plan)

@@ -98,7 +98,11 @@ def test_a_vanished_link_explains_what_else_fails(tmp_path: Path) -> None:
     ("overdue", "how", "traffic"),
     [
         (60.0, {"endless": True}, {}),
-        (0.0, {"slow": True}, {"generator": "external", "external": {"command": "send"}}),
+        (
+            0.0,
+            {"slow": True},
+            {"generator": "external", "external": {"command": "send", "begin": "100 ms"}},
+        ),
     ],
 )
 def test_a_generator_that_hangs_is_not_waited_for_for_ever(

@@ -94,8 +94,9 @@ class HostClock:
         )
 
 
-MANY_GAPS = 16
-"""So many different times between readings show the steps of a clock."""
+MANY_GAPS = 4
+"""So many different times between readings show the steps of a clock. By chance they share a factor
+once in twelve times: then the clock counts as coarser than it is, by a few nanoseconds."""
 CARD_PIECE_NS = 1_000_000_000
 """Whoever disciplines a card's clock gives it another rate once a second, or less often."""
 

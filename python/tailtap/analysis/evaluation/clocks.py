@@ -22,6 +22,7 @@ from tailtap import _core
 from tailtap.analysis.evaluation.sources import Path_, Source
 from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.foreign import read_bytes
 from tailtap.base.units import format_time, format_us, parse_time
 from tailtap.records.datapath import ByCard, Tap, TappedLink
 from tailtap.records.evaluation import (
@@ -298,6 +299,10 @@ def clocks_of(taps: Mapping[str, Open[Tap]] | None) -> Clocks | None:
     return of_cards(*ends)
 
 
+_PRINTED_BYTES = 100_000_000
+"""Two clocks that are read for a day."""
+
+
 class _Printed(msgspec.Struct):
     """A line of ``tailtap tap --json``; the last one tells of the links."""
 
@@ -310,9 +315,9 @@ def told_by_tap(path: Path, ingress: Path, egress: Path) -> Clocks:
     Raises `InputError` where that does not say it of both.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_bytes(path, None, _PRINTED_BYTES).splitlines()
         told = [msgspec.json.decode(line, type=_Printed) for line in lines]
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(
             f"this is not what `tailtap tap --clock hardware --json` printed: {error}"
         ).at(path) from error
