@@ -98,7 +98,8 @@ def as_written(found: Reading, name: str, made: Asked) -> None:
         assert true <= row["value"] + step, (row, true)
     if found.mean is not None:
         true_mean = made.good.mean()
-        assert abs(found.mean - true_mean) <= true_mean / 500 + 1_000, (found.mean, true_mean)
+        # Latencies cut to whole microseconds, and the mean to three digits of milliseconds.
+        assert abs(found.mean - true_mean) <= true_mean / 500 + 1_500, (found.mean, true_mean)
 
 
 def within(found: Reading, made: Asked) -> None:
