@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -40,9 +41,14 @@ def _same(plain: Callable[[Any], str]) -> Kind:
     return Kind(plain, plain)
 
 
+def _ends(text: Callable[[int], str], ends: Sequence[int | None]) -> str:
+    return " to ".join("open" if end is None else text(end) for end in ends)
+
+
 TEXT = Kind(str, with_micro_sign, right=False)
 COUNT = Kind("{:,}".format, count_text)
 TIME = Kind(format_us, time_text, unit="us")
+INTERVAL = Kind(partial(_ends, format_us), partial(_ends, time_text), unit="us")
 SHARE = Kind(format_share, share_text)
 RATE = Kind(format_rate, rate_text)
 NUMBER = _same(number_text)

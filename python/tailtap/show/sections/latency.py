@@ -13,7 +13,7 @@ from tailtap.analysis.evaluation.percentiles import DEFAULT, label
 from tailtap.analysis.evaluation.transactions import KINDS
 from tailtap.analysis.evaluation.values import KEPT_LOSSES
 from tailtap.analysis.runs.text import count_text, percent_text, time_text
-from tailtap.base.units import format_count, format_share, format_time, format_us
+from tailtap.base.units import format_count, format_share, format_time
 from tailtap.records.causes import LateFlow
 from tailtap.records.evaluation import (
     Change,
@@ -25,6 +25,7 @@ from tailtap.records.evaluation import (
 from tailtap.records.experiment import FlowsRow, RunRow
 from tailtap.show.sections import (
     COUNT,
+    INTERVAL,
     THOUSANDTHS,
     TIME,
     Cell,
@@ -102,21 +103,18 @@ def latency_table(found: Evaluation, ps: Sequence[float], title: str) -> Table:
     columns = (
         Column("", right=True),
         Column("value", TIME),
-        Column("95 % interval", right=True),
+        Column("95 % interval", INTERVAL),
         Column("packets above", COUNT),
     )
 
     def of(name: str, value: int) -> Row:
-        return row(name, value, interval(value - within_ns, value + within_ns) if within_ns else "")
-
-    def interval(low: int | None, high: int | None) -> str:
-        return " to ".join("open" if end is None else format_us(end) for end in (low, high))
+        return row(name, value, (value - within_ns, value + within_ns) if within_ns else "")
 
     rows = [
         row(
             label(one.p),
             percentile_cell(one),
-            interval(one.low, one.high),
+            (one.low, one.high),
             one.above,
             look="" if one.supported else "unsupported",
         )
