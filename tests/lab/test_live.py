@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from holding import HOLD_MS, RATE, holding, recording
+from holding import HOLD_MS, RATE, holding, recording, wait_beside
 from labtools import (
     TAILTAP,
     Machine,
@@ -165,7 +165,7 @@ def test_a_packet_that_was_held_makes_a_run_like_any_other(tmp_path: Path) -> No
     command = f'echo "$TAILTAP_PACKETS $TAILTAP_INCIDENT" >> {then}'
     words = ("--incidents", "1", "--then", command)
     with own_machine() as machine, holding(machine), recording(machine, out, *words) as running:
-        wait_for(then.exists, "an incident", 200)
+        wait_beside(running, then.exists, "an incident")
         # The machine itself may have made that one, before the first packet was held.
         wait_for(lambda: machine.received("sink", "eth0") > 5 * RATE, "a packet that was held", 200)
         time.sleep(2)
@@ -242,7 +242,7 @@ def test_after_a_kill_incidents_are_whole_and_the_rest_is_cleared(tmp_path: Path
     out = tmp_path / "out"
     with own_machine() as machine, holding(machine):
         with recording(machine, out, "--trace", "none") as running:
-            wait_for(lambda: len(incidents(out)) > 0, "an incident", 200)
+            wait_beside(running, lambda: len(incidents(out)) > 0, "an incident")
             running.kill()
             running.wait()
         assert len(own_of(running, out)) == 2

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labtools import TAILTAP, Machine, wait_for
@@ -58,3 +58,9 @@ def recording(machine: Machine, out: Path, *words: str) -> Iterator[subprocess.P
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
+
+
+def wait_beside(running: subprocess.Popen[str], condition: Callable[[], object], what: str) -> None:
+    """Wait until something holds, while the recorder is there; it says why it is not."""
+    wait_for(lambda: condition() or running.poll() is not None, what, 200)
+    assert condition(), running.communicate()
