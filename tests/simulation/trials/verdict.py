@@ -85,7 +85,9 @@ class Device:
         packet behind the device lacks its like before it, none of them left.
         """
         found = [self]
-        groups = np.concatenate([self.changed, self.unread_before]), self.unread
+        # Each stamp that is not read is of a packet that left.
+        unread = self.unread[self.latency[self.unread] != NEVER]
+        groups = np.concatenate([self.changed, self.unread_before]), unread
         there = [group for group in groups if (self.latency[group] != NEVER).any()]
         for value in (0, NEVER - 1, NEVER):
             latency = self.latency.copy()
