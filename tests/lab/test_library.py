@@ -34,7 +34,8 @@ def test_run(tmp_path):
     [run] = measured.runs
     assert run.packets == 500 and run.lost == 0
     assert run.evaluation.percentile(0.999).value >= 20_000_000
-    assert tailtap.verdict(tmp_path / "out", ["loss == 0"]).answer == "holds"
+    found = tailtap.verdict(tmp_path / "out", ["loss == 0"])
+    assert found.answer == "holds", found
 
 def test_search(tmp_path):
     found = tailtap.search(experiment(limit=LIMIT), tmp_path / "out", low=4_000, high=16_000,
