@@ -173,6 +173,15 @@ Size = Annotated[
     int, _quantity(parse_size), _with_unit("B"), _written("size", format_size, SIZE_UNITS)
 ]
 """Bytes, written ``64 B``."""
+Reserved = Annotated[
+    Size | None,
+    Field(
+        description="For how much memory huge pages are reserved for the command, and given back. "
+        "By default none.",
+        examples=["1 GiB"],
+    ),
+]
+"""Memory of a program of others."""
 Time = Annotated[
     int, _quantity(parse_time), _with_unit("ns"), _written("time", format_time, TIME_UNITS)
 ]

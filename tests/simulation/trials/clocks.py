@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from stamps import write_stamps
 
+from tailtap.analysis.clocks.alignment import Stepped
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, of_cards
@@ -157,7 +158,7 @@ def by_readings(draw: Draw, world: World, folder: Path) -> None:
     try:
         clocks = of_cards(*taps)
     except InputError as error:
-        assert not world.steady and "clocks cannot be aligned" in str(error), error
+        assert not world.steady and isinstance(error.__cause__, Stepped), error
         return
     before, behind = (folder / f"{name}.stamps" for name in FILES[:2])
     found = evaluated(before, behind, clocks)

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 from made_records import keeping
 
+from tailtap.analysis.clocks.alignment import Stepped
 from tailtap.analysis.clocks.host import HostClock, host_clock
 from tailtap.base.errors import InputError
 from tailtap.measure import clocks
@@ -114,7 +115,7 @@ def by_card(draw: Draw, clocks: HostClocks, kernel: Clock, dut: Clock, times: In
     try:
         clock = host_clock(found, "the trace", tap)
     except InputError as error:
-        assert "stamps is slewed" in draw.features and "cannot be aligned" in str(error), error
+        assert "stamps is slewed" in draw.features and isinstance(error.__cause__, Stepped)
         return
     assert clock is not None
     if "stamps is slewed" in draw.features:

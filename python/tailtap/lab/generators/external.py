@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from tailtap.base.check import Check, Findings
 from tailtap.base.schema import (
     NoOptions,
-    Size,
+    Reserved,
     Strict,
     Time,
     as_value_error,
@@ -106,12 +106,7 @@ class External(Strict):
         "{port} and {port_back} their numbers in DPDK. Only on a testbed with splitters.",
         examples=["vfio-pci"],
     )
-    memory: Size | None = Field(
-        default=None,
-        description="For how much memory huge pages are reserved for the command, and given back. "
-        "By default none.",
-        examples=["1 GiB"],
-    )
+    memory: Reserved = None
     begin: Time = Field(
         default=120_000_000_000,
         description="How long it may take until the command's first packet: DPDK maps memory and "

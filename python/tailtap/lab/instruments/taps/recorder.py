@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from tailtap.base.check import Check
 from tailtap.base.errors import MachineError
-from tailtap.base.schema import Size, Strict, Time, check_command, fill_in
+from tailtap.base.schema import Reserved, Strict, Time, check_command, fill_in
 from tailtap.host.changes.huge_pages import reservation
 from tailtap.host.net.pci import PciDriver
 from tailtap.lab.topology.graph import EGRESS, INGRESS
@@ -74,12 +74,7 @@ class External(Strict):
         "itself (DPDK): vfio-pci, or uio_pci_generic where there is no IOMMU.",
         examples=["vfio-pci"],
     )
-    memory: Size | None = Field(
-        default=None,
-        description="For how much memory huge pages are reserved for the command, and given back. "
-        "By default none.",
-        examples=["1 GiB"],
-    )
+    memory: Reserved = None
     ready: str | None = Field(
         default=None,
         description="What it prints when it is about to record. By default it is taken to record "
