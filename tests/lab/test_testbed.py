@@ -86,9 +86,12 @@ def nothing_is_left(hosts: Hosts) -> Iterator[None]:
 
 def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path) -> None:
     """Generator and taps on one host and the device on another; then each role on a third, and a
-    line of two nodes behind the splitters.
+    line of two nodes behind the splitters. The third host has no Python.
     """
-    for out, testbed, line in (("far", "lab.yaml", 1), ("split", "split.yaml", 2)):
+    at = f"ssh: {hosts.addresses['stamper']}, python: "
+    split = (hosts.folder / "split.yaml").read_text()
+    (hosts.folder / "bare.yaml").write_text(split.replace(f"{at}/usr/bin", f"{at}/nowhere"))
+    for out, testbed, line in (("far", "lab.yaml", 1), ("split", "bare.yaml", 2)):
         run_on(hosts, tmp_path / out, "--set", f"dut.line={line}", testbed=testbed)
     for out in ("far", "split"):
         [run] = (tmp_path / out / "runs").iterdir()
@@ -113,8 +116,10 @@ def test_roles_on_other_hosts_are_like_those_on_one(hosts: Hosts, tmp_path: Path
     assert [node["name"] for node in told["nodes"]] == ["gen", "tap", "dut1", "dut2"]
     assert "stamped-on-interrupt" in {warning["code"] for warning in told["warnings"]}
     assert (tmp_path / "far/testbed.yaml").read_text() == (hosts.folder / "lab.yaml").read_text()
-    for machine in hosts.machines.values():
+    for name, machine in hosts.machines.items():
         assert len(machine.run("ls", PROGRAMS).stdout.split()) == 1
+        given = machine.run("sh", "-c", f"ls {PROGRAMS}/*/runtime/bin").stdout.split()
+        assert given == (["python3"] if name == "stamper" else [])
 
 
 def all_passed(run: Path, packets: int) -> None:

@@ -108,6 +108,16 @@ class Hosts:
             machine.run("umount", folder)
 
     @contextlib.contextmanager
+    def file(self, host: str, path: str, other: Path) -> Iterator[None]:
+        """Within, a file of a host is another one."""
+        made = self.machines[host].run("mount", "--bind", str(other), path)
+        assert made.returncode == 0, made.stderr
+        try:
+            yield
+        finally:
+            self.machines[host].run("umount", path)
+
+    @contextlib.contextmanager
     def cut(self, host: str) -> Iterator[None]:
         """Within, the network between a host and the controller carries nothing, without a word."""
         machine = self.machines[host]

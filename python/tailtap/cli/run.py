@@ -249,7 +249,8 @@ def stations_of_file(
     testbed = read_testbed(path)
     with naming(str(path)):
         checked.wire(cables_of(testbed, checked.entries))
-    return stations_of(testbed), booting_of(testbed, testbed.roles.dut, unless(quiet))
+    tell = unless(quiet)
+    return stations_of(testbed, tell), booting_of(testbed, testbed.roles.dut, tell)
 
 
 def _check(

@@ -36,7 +36,7 @@ def check(testbed: Path, json: bool, quiet: bool) -> Answer:
     from tailtap.measure.testbed import check as library
     from tailtap.measure.testbed.model import read_testbed
 
-    found = library.check(read_testbed(testbed))
+    found = library.check(read_testbed(testbed), unless(quiet))
     lost = [MachineError(host.said) for host in found.hosts if host.kernel is None]
     problem = lost[0] if lost else None
     return Answer(found, lambda: print_cables(found), 0 if found.right else 1, problem)

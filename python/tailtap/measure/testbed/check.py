@@ -19,7 +19,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,10 +66,13 @@ class Came(Record, kw_only=True):
     heard: dict[str, Texts]
 
 
-def check(testbed: Testbed) -> TestbedCheckRecord:
-    """Send packets over every cable. The cards are lent meanwhile, and given back."""
+def check(testbed: Testbed, tell: Callable[[str], None]) -> TestbedCheckRecord:
+    """Send packets over every cable. The cards are lent meanwhile, and given back.
+
+    `tell` is given a line for each host to which an interpreter was copied.
+    """
     with contextlib.ExitStack() as stack:
-        asked = dict(_asked(testbed, stack))
+        asked = dict(_asked(testbed, stack, tell))
         hosts = [
             HostRow(name=name, kernel=None, said=one)
             if isinstance(one, str)
@@ -151,12 +154,14 @@ def _cards_of(testbed: Testbed, host: str) -> list[str]:
     return [card.card for card in cards if card.host == host]
 
 
-def _asked(testbed: Testbed, stack: contextlib.ExitStack) -> Iterator[tuple[str, _Asked | str]]:
+def _asked(
+    testbed: Testbed, stack: contextlib.ExitStack, tell: Callable[[str], None]
+) -> Iterator[tuple[str, _Asked | str]]:
     """Each host with its cards lent, or why it cannot be asked. All of them work at once."""
     begun: dict[str, Process | str] = {}
     for name, host in testbed.hosts.items():
         try:
-            process = _start(name, host, testbed.ssh_config)
+            process = _start(name, host, testbed.ssh_config, tell)
             stack.callback(_end, process)
             _tell(process, {"cards": _cards_of(testbed, name)})
             begun[name] = process
@@ -173,9 +178,9 @@ def _asked(testbed: Testbed, stack: contextlib.ExitStack) -> Iterator[tuple[str,
             yield name, str(error)
 
 
-def _start(name: str, host: Host, config: str | None) -> Process:
+def _start(name: str, host: Host, config: str | None, tell: Callable[[str], None]) -> Process:
     if host.ssh is not None:
-        return SshStation(name, host, config).start(MODULE)
+        return SshStation(name, host, config, tell).start(MODULE)
     return Process([sys.executable, "-P", "-m", MODULE], name, with_input=True)
 
 

@@ -67,7 +67,8 @@ class Host(Strict):
     )
     python: Annotated[str, Matching(WORD, "the path of an interpreter")] = Field(
         default="python3",
-        description="The interpreter there. It must be of the same version as tailtap's own here.",
+        description="The interpreter there. Where there is none, or one of another version than "
+        "tailtap's own here, that one is copied.",
         examples=["/usr/bin/python3.11"],
     )
     power: Annotated[dict[str, Any], Written("mapping with the key kind")] | None = Field(

@@ -2,34 +2,27 @@
 
 ssh's own configuration says users, keys and jump hosts. The connection is not shared with others:
 a signal to a shared one ends the local program only (OpenSSH's PROTOCOL.mux). Nothing is sent to
-keep it alive, as that would wake up a machine that is measured. A machine is asked for an
-interpreter and nothing else: our program, and what roles need of Python packages, comes along.
+keep it alive, as that would wake up a machine that is measured. A machine needs a shell and nothing
+else: our program, and what roles need of Python packages, comes along, and an interpreter as well
+where that of the machine does not fit.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import json
 import os
 import platform
 import re
 import select
 import shlex
 import sys
-import tarfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import metadata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import tailtap
 from tailtap.base.errors import MachineError
 from tailtap.measure.testbed.model import Host
+from tailtap.measure.testbed.program import LIBC, bundle, libc_version, program
 from tailtap.records.record import Record, parsed
 from tailtap.remote import Completed, ProgramMissing
 from tailtap.remote.agent import serve
@@ -44,28 +37,33 @@ HELLO_SECONDS = 60.0
 """How long its interpreter may take to answer, a login included."""
 SEND_SECONDS = 300.0
 """How long our program may take to get there."""
-SSH_FAILED, NO_COMMAND = 255, 127
-"""The status by which ssh says that there was no connection, and a shell that there is no such
-program."""
+SSH_FAILED = 255
+"""The status by which ssh says that there was no connection."""
 QUIET = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=0",
          "ControlMaster=no", "ControlPath=none", "ForwardAgent=no", "ForwardX11=no",
          "RequestTTY=no", "EscapeChar=none")  # fmt: skip
 
 _NO_SUDO = re.compile(r"sudo: (?!unable to resolve host)")
 """What it says of a host's name changes nothing."""
-_BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+_BOOTSTRAP = Path(__file__).with_name("bootstrap.sh")
 
 
 class SshStation(StreamStation):
     """A machine of a testbed."""
 
-    def __init__(self, name: str, host: Host, config: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: Host,
+        config: str | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
         """`host`, called `name` in messages. `config` is ssh's configuration file, if not its own.
 
-        Nothing is reached yet.
+        `tell` is given a line when our own interpreter was copied. Nothing is reached yet.
         """
         super().__init__([], name)
-        self._host, self._config = host, config
+        self._host, self._config, self._tell = host, config, tell
 
     def _begin(self) -> Process:
         return self.start("tailtap.measure.roles.here")
@@ -87,7 +85,7 @@ class SshStation(StreamStation):
         """
         process = _Login(self._login(), self.name)
         try:
-            _hello(process, self.name, run)
+            _hello(process, run, self._tell)
         except BaseException:
             process.close()
             raise
@@ -102,10 +100,9 @@ class SshStation(StreamStation):
         return [require_program("ssh"), *options, "--", self._host.ssh, script]
 
     def _login(self) -> Sequence[str]:
-        words = [self._host.python, "-I", "-S", "-c", _BOOTSTRAP.read_text("utf-8")]
-        python = shlex.join(words)
+        taking = shlex.join(["sh", "-c", _BOOTSTRAP.read_text("utf-8"), "sh", self._host.python])
         # A login that is not root's becomes root without being asked for a password.
-        script = f'[ "$(id -u)" = 0 ] && exec {python}; exec sudo -n -- {python}'
+        script = f'[ "$(id -u)" = 0 ] && exec {taking}; exec sudo -n -- {taking}'
         return self.shell(f"exec sh -c {shlex.quote(script)}")
 
 
@@ -131,8 +128,6 @@ class _Login(Process):
                 f"{self.title}: the login may not become root without a password: log in as root, "
                 "or allow it NOPASSWD in sudoers(5)"
             )
-        if status == NO_COMMAND:
-            return f"{self.title} has no such interpreter: install python3, or name it in `python`"
         if status == SSH_FAILED:
             last = said.replace("\r", "").strip() or "no reason given"
             return f"{self.title} cannot be reached by ssh: {last}"
@@ -140,34 +135,60 @@ class _Login(Process):
 
 
 class Hello(Record, kw_only=True):
-    """What the interpreter of a host says of itself."""
+    """What a host says of itself."""
 
-    python: list[int]
+    python: str
+    """The version of its interpreter, such as ``3.11``; empty where there is none."""
+    libc: str
     machine: str
+
+
+class Kept(Record, kw_only=True):
+    """Whether a host has the program."""
+
     there: bool
 
 
-def _hello(process: Process, name: str, run: Sequence[str]) -> None:
-    """Have the interpreter there become our program. Raises `MachineError`."""
-    ours = program()
-    folder = f"{PLACE}/{ours.identity}"
-    _send(process, json.dumps({"folder": folder, "run": list(run)}).encode() + b"\n", HELLO_SECONDS)
-    told = parsed(process.title, _line(process, HELLO_SECONDS), Hello, MachineError)
-    if tuple(told.python) != sys.version_info[:2]:
-        theirs, here = (".".join(map(str, one)) for one in (told.python, sys.version_info[:2]))
+def _hello(process: Process, run: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Have the shell there become our program. Raises `MachineError`."""
+    name = process.title
+    had = parsed(name, _line(process, HELLO_SECONDS), Hello, MachineError)
+    if had.machine != platform.machine():
         raise MachineError(
-            f"{name} has Python {theirs} and this machine {here}, and our program is made for one "
-            "of them: name another interpreter there in `python`"
-        )
-    if told.machine != platform.machine():
-        raise MachineError(
-            f"{name} is of the architecture {told.machine} and this machine of "
+            f"{name} is of the architecture {had.machine} and this machine of "
             f"{platform.machine()}: our program runs on one of them only"
         )
-    if not told.there:
+    lacking = lacks(had)
+    try:
+        ours = bundle() if lacking else program()
+    except MachineError as error:
+        raise error.at(f"{name}: {lacking}") from error
+    _send(process, f"{PLACE}/{ours.identity}\n".encode(), HELLO_SECONDS)
+    if not _is_there(process, HELLO_SECONDS):
         archive, checksum = ours.packed
-        said = json.dumps({"bytes": len(archive), "sha256": checksum})
-        _send(process, said.encode() + b"\n" + archive, SEND_SECONDS)
+        began = time.monotonic()
+        _send(process, f"{len(archive)} {checksum}\n".encode() + archive, SEND_SECONDS)
+        _is_there(process, SEND_SECONDS)
+        if lacking:
+            tell(
+                f"{name}: {lacking}: copied tailtap with its own Python, "
+                f"{len(archive) / 1e6:.0f} MB in {time.monotonic() - began:.1f} s"
+            )
+    _send(process, f"{' '.join(run)}\n".encode(), HELLO_SECONDS)
+
+
+def _is_there(process: Process, seconds: float) -> bool:
+    return parsed(process.title, _line(process, seconds), Kept, MachineError).there
+
+
+def lacks(had: Hello) -> str:
+    """Why our program does not run by what a host has; empty where it does."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if had.python != here:
+        return f"Python {had.python} is not {here}" if had.python else "there is no Python"
+    if libc_version(had.libc) < libc_version(LIBC):
+        return f"{had.libc or 'a C library that is no glibc'} is older than {LIBC}"
+    return ""
 
 
 def _send(process: Process, data: bytes, seconds: float) -> None:
@@ -209,86 +230,8 @@ def _wait(process: Process, descriptor: int, event: int, deadline: float) -> Non
         raise MachineError(f"{process.title} does not answer by ssh {process.errors()}".rstrip())
 
 
-NEEDED = ("click", "msgspec", "pydantic", "pyroute2", "PyYAML")
-"""The distributions that roles import, besides what these require in turn."""
 PLACE = "/var/lib/tailtap/programs"
 """Where programs are kept there, in folders called after what is in them."""
-UNUSED = (".pyi", ".pyc", ".md")
-
-
-@dataclass(frozen=True)
-class Program:
-    """Files by the path at which they are found below the program's folder."""
-
-    files: dict[str, Path]
-
-    @cached_property
-    def identity(self) -> str:
-        """A checksum of all names and contents, in hexadecimal digits."""
-        total = hashlib.sha256()
-        for name, path in self.files.items():
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            total.update(f"{content}  {name}\n".encode())
-        return total.hexdigest()
-
-    @cached_property
-    def packed(self) -> tuple[bytes, str]:
-        """All of them as a compressed tar file, and its SHA-256 in hexadecimal digits."""
-        packed = io.BytesIO()
-        with (
-            gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=6, mtime=0) as squeezed,
-            tarfile.open(fileobj=squeezed, mode="w") as content,
-        ):
-            for name, path in self.files.items():
-                entry = tarfile.TarInfo(name)
-                data = path.read_bytes()
-                entry.size, entry.mode = len(data), 0o755 if path.suffix == ".so" else 0o644
-                content.addfile(entry, io.BytesIO(data))
-        archive = packed.getvalue()
-        return archive, hashlib.sha256(archive).hexdigest()
-
-
-@cache
-def program() -> Program:
-    """The program that runs here."""
-    files = dict(_own())
-    for name in sorted(_required(NEEDED)):
-        files |= dict(_of(name))
-    return Program(dict(sorted(files.items())))
-
-
-def _own() -> Iterator[tuple[str, Path]]:
-    root = Path(tailtap.__file__).parent
-    # A wheel has the libraries that the module is linked with beside the package.
-    for folder in (root, root.with_name("tailtap.libs")):
-        for path in folder.rglob("*"):
-            if path.is_file() and path.suffix not in UNUSED:
-                yield str(path.relative_to(root.parent)), path
-
-
-def _required(names: tuple[str, ...]) -> set[str]:
-    """These distributions and all that they need, extras left out."""
-    found: set[str] = set()
-    left = list(names)
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            for line in metadata.requires(name) or ():
-                requirement, _, marker = line.partition(";")
-                if not marker:
-                    left.append(requirement.split("=")[0].rstrip("<>!~ "))
-    return found
-
-
-def _of(name: str) -> Iterator[tuple[str, Path]]:
-    for file in metadata.files(name) or ():
-        path = Path(str(file.locate()))
-        # Programs and data lie outside the folder of packages.
-        if path.is_file() and path.suffix not in UNUSED and ".." not in file.parts:
-            yield str(file), path
-
-
 END_SECONDS = 5.0
 MODULE = "tailtap.measure.testbed.ssh"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import signal
+import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ import pytest
 from children import free_port
 from controlled import USER, Served, configuration, password_file, serving, switchable
 
+import tailtap
 from tailtap.base.errors import InputError, MachineError
-from tailtap.measure.testbed import bootstrap
+from tailtap.lab.platforms.vm.kernels import shell
+from tailtap.measure import testbed
+from tailtap.measure.testbed.model import Host
 from tailtap.measure.testbed.power import POWERS, Power, power_of, settle
-from tailtap.measure.testbed.ssh import Program, program
+from tailtap.measure.testbed.program import Program, program
+from tailtap.measure.testbed.ssh import SshStation
 
 
 @pytest.fixture
@@ -200,25 +205,21 @@ def test_every_kind_diagnoses_itself() -> None:
         assert bool(check.remedy) == (check.state != "ok")
 
 
-BOOTSTRAP = Path(bootstrap.__file__).read_text("utf-8")
+BOOTSTRAP = Path(testbed.__file__).with_name("bootstrap.sh").read_text("utf-8")
 
 
 def served(
-    folder: Path, sent: bytes, run: tuple[str, ...] = ("tailtap", "--version")
+    folder: Path, sent: bytes, run: str = "tailtap --version"
 ) -> subprocess.CompletedProcess[bytes]:
-    """What an interpreter without any packages says that is asked for a program."""
-    wanted = json.dumps({"folder": str(folder), "run": list(run)}).encode() + b"\n"
-    command = [sys.executable, "-I", "-S", "-c", BOOTSTRAP]
-    return subprocess.run(
-        command, input=wanted + sent, capture_output=True, timeout=60, check=False
-    )
+    """What a shell says that is asked for a program."""
+    given = f"{folder}\n".encode() + sent + f"{run}\n".encode()
+    command = ["sh", "-c", BOOTSTRAP, "sh", sys.executable]
+    return subprocess.run(command, input=given, capture_output=True, timeout=60, check=False)
 
 
 def packed(made: Program, checksum: str | None = None) -> bytes:
-    archive, told = made.packed
-    return (
-        json.dumps({"bytes": len(archive), "sha256": checksum or told}).encode() + b"\n" + archive
-    )
+    archive, whole = made.packed
+    return f"{len(archive)} {checksum or whole}\n".encode() + archive
 
 
 def test_the_program_arrives_once_and_runs_there(tmp_path: Path) -> None:
@@ -226,33 +227,55 @@ def test_the_program_arrives_once_and_runs_there(tmp_path: Path) -> None:
     folder = tmp_path / "programs" / ours.identity
     first = served(folder, packed(ours))
     assert first.returncode == 0, first.stderr
-    told, *said = first.stdout.decode().splitlines()
-    assert json.loads(told)["there"] is False
-    assert said[0].startswith("tailtap ")
+    _, missing, there, version, *_ = first.stdout.decode().splitlines()
+    assert [json.loads(line)["there"] for line in (missing, there)] == [False, True]
+    assert version.startswith("tailtap ")
     again = served(folder, b"")
-    assert json.loads(again.stdout.decode().splitlines()[0])["there"] is True
+    assert json.loads(again.stdout.decode().splitlines()[1])["there"] is True
     assert again.returncode == 0
     assert [path.name for path in folder.parent.iterdir()] == [ours.identity]
-
-
-def test_roles_need_nothing_else(tmp_path: Path) -> None:
-    ours = program()
-    folder = tmp_path / ours.identity
-    done = served(folder, packed(ours), ("tailtap.measure.roles.here",))
-    # Its input ends at once: it may see that before it begins to serve, or as a signal.
-    assert done.returncode in (0, 128 + signal.SIGTERM)
-    assert done.stderr == b""
 
 
 @pytest.mark.parametrize("damage", ["checksum", "cut"])
 def test_what_does_not_arrive_whole_is_not_kept(tmp_path: Path, damage: str) -> None:
     made = Program({"a": Path(__file__)})
     sent = packed(made, hashlib.sha256(b"other").hexdigest() if damage == "checksum" else None)
-    done = served(tmp_path / "programs/x", sent if damage == "checksum" else sent[:-1])
+    done = served(tmp_path / "programs/x", sent if damage == "checksum" else sent[:-40])
     assert done.returncode == 1
-    said = "did not arrive whole" if damage == "checksum" else "who asks has gone"
-    assert said in done.stderr.decode()
+    assert "programs/x: it did not arrive whole" in done.stderr.decode()
     assert not list(tmp_path.glob("programs/*"))
+
+
+class BareStation(SshStation):
+    """A root folder without any C library, in which there is BusyBox and nothing else."""
+
+    def __init__(self, root: Path, tell: Callable[[str], None]) -> None:
+        super().__init__("bare", Host(), tell=tell)
+        self._root = root
+
+    def shell(self, script: str) -> Sequence[str]:
+        mounts = 'for one in dev proc; do mount --rbind /$one "$0/$one"; done; exec chroot "$0" '
+        words = ["unshare", "--mount", "sh", "-c", f'{mounts}/bin/sh -c "$1"']
+        return [*words, str(self._root), script]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="enters a root folder")
+def test_a_host_without_python_is_given_one_once(tmp_path: Path) -> None:
+    for name in ("bin", "dev", "proc"):
+        (tmp_path / name).mkdir()
+    shutil.copy2(shell(), tmp_path / "bin/busybox")
+    run = ["chroot", str(tmp_path), "/bin/busybox", "--install", "-s", "/bin"]
+    subprocess.run(run, check=True)
+    said: list[str] = []
+    station = BareStation(tmp_path, said.append)
+    for _ in range(2):
+        process = station.start("tailtap", "--version")
+        assert process.read_line(20.0) == f"tailtap {tailtap.__version__}"
+        process.close()
+    assert len(said) == 1
+    assert said[0].startswith("bare: there is no Python: copied tailtap with its own Python, ")
+    assert station.environment().kernel.release == os.uname().release
+    station.clean()
 
 
 def test_the_identity_follows_names_and_contents(tmp_path: Path) -> None:

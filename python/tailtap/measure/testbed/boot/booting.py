@@ -338,12 +338,15 @@ class Booting:
         return None
 
 
-def stations_of(testbed: Testbed) -> Stations:
-    """The stations by role: one object for each host, which is reached when it is asked first."""
+def stations_of(testbed: Testbed, tell: Callable[[str], None]) -> Stations:
+    """The stations by role: one object for each host, which is reached when it is asked first.
+
+    `tell` is given a line for each host to which an interpreter was copied.
+    """
     hosts: dict[str, Station] = {}
     for name, host in testbed.hosts.items():
         far = host.ssh is not None
-        hosts[name] = SshStation(name, host, testbed.ssh_config) if far else Here()
+        hosts[name] = SshStation(name, host, testbed.ssh_config, tell) if far else Here()
     return {role: hosts[name] for role, name in testbed.roles.model_dump().items()}
 
 
@@ -359,7 +362,7 @@ def booting_of(testbed: Testbed, name: str, tell: Callable[[str], None]) -> Boot
         return None
     kind, options = WAYS.chosen("via", host.boot.own)
     power = None if host.power is None else power_of(host.power)
-    station = SshStation(name, host, testbed.ssh_config)
+    station = SshStation(name, host, testbed.ssh_config, tell)
     return Booting(station, host.boot, kind.open(name, options), power, tell)
 
 
