@@ -212,6 +212,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     "explain": [
         ("folder", "folder: no runs in it"),
         ("runs", "in the experiment file or with `tailtap run --set trace=thin`"),
+        ("partly", "it was imported, and only runs of tailtap have a trace"),
     ],
     "interrupts": [("runs", "no samples of interrupts")],
     "export": [
@@ -291,6 +292,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("export --format tuned --out e.yaml", "is there, and is no export: name another file"),
         ("export --format tuned nothing", "there is no knob or group 'nothing'"),
     ],
+    "publish partly": [("", "partly: its runs are imported: whoever measured them publishes them")],
     "publish claimed": [
         ("--anonymous --author 'A B'", "leave out --author"),
         ("--allow names", "serials, macs"),
@@ -301,6 +303,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
     ],
     "reproduce": [
         ("folder", "no site.json in it, no crate"),
+        ("partly", "these are runs: give what `tailtap publish` made of them"),
         ("nothing", "no such folder"),
         ("folder --out x", "add --level small"),
         ("folder --fetch 2", "2 has no unit"),

@@ -123,6 +123,13 @@ class Experiment(Strict):
             {"dut.platform": ["wire", "bare-metal"], "traffic.rate": ["1 kpkt/s", "5 kpkt/s"]}
         ],
     )
+    loop: Annotated[str, Written("name of a file")] | None = Field(
+        default=None,
+        description="A file with loop variables of pos, as `--as-loop` names it, beside the "
+        "experiment file: its lists join `vary` and replace those of the same paths "
+        "(docs/howto/pos.md).",
+        examples=["loop-variables.yml"],
+    )
     cases: Annotated[list[dict[str, Any]], Written("list of mappings from key paths")] = Field(
         default_factory=list,
         description="Values that change together; all cases name the same key paths. Each is "
@@ -639,7 +646,7 @@ class Experiment(Strict):
         `traffic` is that of the `flow` that the run is of.
         """
         about = {"name", "differs", "differs_in_lab", "cases", "vary", "exclude", "repeat"}
-        about |= {"question", "scales", "require", "claims", "figures", "keep"}
+        about |= {"question", "scales", "loop", "require", "claims", "figures", "keep"}
         content = self.model_dump(mode="json", exclude=about)
         if flow is not None and self.dut.flows:
             content["traffic"] = self.traffic_of(flow).model_dump(mode="json")

@@ -39,6 +39,7 @@ from tailtap.experiment.combinations import (
 )
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import models_in, takes
+from tailtap.experiment.loops import LOOP, looped
 from tailtap.experiment.model import ON_TESTBED, Experiment
 from tailtap.experiment.tuning import NONE, expanded
 from tailtap.lab.forwarders import FORWARDERS
@@ -63,8 +64,8 @@ class CheckedExperiment:
         """
         written, document = document, expanded(document)
         self.document = document
-        self.expanded = document is not written
-        """Whether `ablation` was replaced by the values that it stands for on this machine."""
+        self.expanded = ["ablation written out for this machine"] if document is not written else []
+        """What was replaced by the values that it stands for, in words."""
         self.overrides = tuple(overrides)
         self.combinations: list[tuple[Mapping[str, Any], Experiment]] = []
         """The varied values as written, and the whole experiment with them in place."""
@@ -111,14 +112,17 @@ def read_experiment(
     ``--set scale=NAME`` comes first, wherever it stands. Raises `InputError`: one line with file,
     line, key path and what would be right.
     """
-    written = load(path, named=named)
-    scales = list(every_scale(written))
+    as_given = load(path, named=named)
+    with_loop = partial(looped, folder=path.parent, named=named)
+    written = with_loop(as_given)
+    scales = list(map(with_loop, every_scale(written)))
     scale, values = split_choice(overrides)
-    document = written if scale is None else scaled(written, scale)
+    document = written if scale is None else with_loop(scaled(written, scale))
     for override in values:
-        document = _override(document, override)
+        document = with_loop(_override(document, override))
     _refuse_hidden(document, values)
     checked = CheckedExperiment(document, overrides, on_testbed=on_testbed)
+    checked.expanded += [f"{LOOP} written out"] if written is not as_given else []
     # A mistake in a scale is an error even when nobody chooses the scale.
     for other in scales:
         CheckedExperiment(other, on_testbed=on_testbed)

@@ -233,7 +233,7 @@ def complaints(record: RunRecord) -> list[str]:
 def experiment_text(checked: CheckedExperiment, source: Path) -> str:
     """The file as it was given, or what it amounts to when options or this machine changed it."""
     said = [f"--set {override!r}" for override in checked.overrides]
-    said += ["ablation written out for this machine"] if checked.expanded else []
+    said += checked.expanded
     if not said:
         return read_bytes(source, None, MAX_BYTES).decode()
     content = yaml.safe_dump(dict(checked.document.data), sort_keys=False, allow_unicode=True)

@@ -403,6 +403,12 @@ class Parameters(Record, kw_only=True):
 
 CASE = "case"
 """The variable that says which of an experiment's cases a run is of: its name."""
+#: What loops of the testbed service pos call the packet rate in pkt/s, and the repeat's number.
+RATES = ("pkt_rate", "packetrate", "packet_rate")
+REPEATS = ("repeat", "repetition")
+#: MoonGen's size of a packet: without the frame's check sequence, which tailtap counts.
+MOONGEN_SIZE = "pkt_sz"
+FCS = 4
 
 
 class Row(Record, kw_only=True):

@@ -74,7 +74,7 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> AddedRecord
         raise InputError(f"no run of it can be kept ({told})").at(source)
     date = date or min((started for run in good if (started := _started(run))), default="")
     if not date:
-        raise InputError("nothing says when its runs were made: give the commit's date").at(source)
+        raise InputError("nothing says when its runs were made: give --date").at(source)
     try:  # one form for all, as they are in the order of their letters
         date = datetime.fromisoformat(date).astimezone(UTC).isoformat(timespec="seconds")
     except ValueError:

@@ -252,6 +252,47 @@ def test_a_scale_replaces_values_before_other_overrides(tmp_path: Path) -> None:
     assert [e.traffic.flows for _, e in wide.combinations] == [1, 100]
 
 
+LOOP = """\
+packetrate: [10000, 12345, 1000000]
+pkt_sz: [60, 1496]
+dut.cpus: [[1], [1, 2]]
+repeat: [0, 1, 2]
+disablenic: [1]
+"""
+
+
+def test_loop_variables_of_pos_vary(tmp_path: Path) -> None:
+    (tmp_path / "loop.yml").write_text(LOOP)
+    text = FIVE_LINES + "loop: loop.yml\nvary: {traffic.rate: [5 kpkt/s], dut.platform: [wire]}\n"
+    checked = check(tmp_path, text)
+    traffic = {(one.traffic.rate, str(one.traffic.size)) for _, one in checked.combinations}
+    assert traffic == {
+        (rate, size) for rate in (10_000, 12_345, 1_000_000) for size in ("64", "1500")
+    }
+    assert len(checked.combinations) == 12 and checked.repeat == 3
+    # What is stored needs no other file, and is the same experiment again.
+    stored = experiment_text(checked, tmp_path / "e.yaml")
+    assert stored.startswith("# e.yaml with loop written out\n")
+    (tmp_path / "loop.yml").unlink()
+    again = check(tmp_path, stored)
+    assert [values for values, _ in again.combinations] == [one for one, _ in checked.combinations]
+    # A scale goes before the file's loop, and --set before both.
+    (tmp_path / "loop.yml").write_text("pkt_rate: [20000]\n")
+    scaled = text + "scales: {paper: {vary.traffic.rate: [1 kpkt/s, 2 kpkt/s]}}\n"
+    assert len(check(tmp_path, scaled, "scale=paper").combinations) == 2
+    (other := tmp_path / "other.yml").write_text("pkt_rate: [1000, 2000, 3000]\n")
+    assert len(check(tmp_path, scaled, f"loop={other}", "scale=paper").combinations) == 3
+    for wrong, said in (
+        ("config: [a, b]", "loop.yml:1: config: nothing here is called so: write the key path"),
+        ("pkt_rate: [10000, 20000, ..., 30000]", "loop.yml:1: pkt_rate[2]: '...' is wrong"),
+        ("pkt_rate: 10000", "loop.yml:1: pkt_rate: write a list of values"),
+    ):
+        (tmp_path / "loop.yml").write_text(wrong)
+        assert said in complaint(tmp_path, text)
+    (tmp_path / "loop.yml").unlink()
+    assert "loop.yml: cannot read the loop variables" in complaint(tmp_path, text)
+
+
 def test_packets_of_a_server_are_kept(tmp_path: Path) -> None:
     found = only(tmp_path, written())
     assert found.answers and found.snap == 512

@@ -304,7 +304,10 @@ def _traced(paths: Sequence[Path]) -> dict[Path, Run]:
     found: dict[Path, Run] = {}
     for path in paths:
         named = (path / "run.json").is_file()
-        runs = [run for run in finished_runs(path) if named or has_trace(run)]
+        finished = finished_runs(path)
+        runs = [run for run in finished if named or has_trace(run)]
+        if not runs and all(run.origin for run in finished):
+            raise InputError("it was imported, and only runs of tailtap have a trace").at(path)
         if not runs:
             raise NotTraced(
                 "no run of it has a trace",

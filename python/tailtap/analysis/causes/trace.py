@@ -100,12 +100,12 @@ def load(run: Run) -> Trace:
     """
     folder = run.own_folder
     if folder is None or not (folder / "trace.events").is_file():
-        none = run.traits is not None and not run.traits.has_dut
-        remedy = (
-            "platform wire has no device to trace: take a run that has one"
-            if none
-            else with_trace()
-        )
+        if run.origin is not None:
+            imported = InputError("it was imported, and only runs of tailtap have a trace")
+            raise imported.at(folder or run.slug)
+        remedy = with_trace()
+        if run.traits is not None and not run.traits.has_dut:
+            remedy = "platform wire has no device to trace: take a run that has one"
         raise InputError(f"it has no trace: {remedy}").at(folder or run.slug)
     path = folder / "trace.json"
     if not path.is_file():

@@ -6,6 +6,8 @@ is an error.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from tailtap.records.search import SearchRecord
 
 DATABASE = "results.duckdb"
+REASONS = 3
+"""So many reasons are given why runs have no result, the most frequent first."""
 _UNFINISHED = {"running": "the run was never finished", "interrupted": "interrupted"}
 
 
@@ -139,8 +143,19 @@ def finished_runs(path: Path) -> list[Run]:
             raise InputError(run.error)
     finished = [run for run in runs if run.status == "done" or (run.origin and not run.error)]
     if not finished:
-        raise InputError(f"no run of it was finished{resumed(path)}").at(path)
+        raise _nothing_finished(path, runs)
     return finished
+
+
+def _nothing_finished(path: Path, runs: Sequence[Run]) -> InputError:
+    by_reason = Counter(run.failure for run in runs)
+    first = {run.failure: run.slug for run in reversed(runs)}
+    said = "; ".join(
+        f"{first[reason]}{f' and {times - 1} more' if times > 1 else ''}: {reason}"
+        for reason, times in by_reason.most_common(REASONS)
+    )
+    said = said or "the folder holds no run"
+    return InputError(f"no run of it was finished ({said}){resumed(path)}").at(path)
 
 
 def planned_runs(experiment: Experiment) -> list[Run]:
@@ -186,11 +201,7 @@ def run_folders(path: Path) -> list[Path]:
 def with_result(experiment: Experiment) -> Experiment:
     """The experiment itself. Raises `InputError` when no run of it has an evaluation."""
     if not experiment.finished:
-        reasons = "; ".join(f"{run.slug}: {run.failure}" for run in experiment.failed[:3])
-        raise InputError(
-            "no finished run to report "
-            f"({reasons or 'the folder holds no run'}){resumed(experiment.folder)}"
-        ).at(experiment.folder)
+        raise _nothing_finished(experiment.folder, experiment.failed)
     return experiment
 
 

@@ -211,7 +211,7 @@ class Run(Seen):
         if not isinstance(found, Evaluation):
             has = found.has if isinstance(found, Partial) else "what is known"
             raise InputError(
-                f"this needs exceedances.parquet, which an import of {has} does not have: "
+                f"this needs every latency in its order, which an import of {has} does not have: "
                 "import the captures"
             ).at(self.slug)
         return found

@@ -415,6 +415,13 @@ def _unknown(requirement: Requirement, run: Evidence) -> RunFinding:
     if run.packets == 0:
         reason = "no packet was seen on both sides"
         reason = "no answer of it is known to be good" if run.errors else reason
+    elif run.packets is None and requirement.quantity == "loss" and "lost" in run.counts:
+        reason = (
+            f"{run.counts['ingress']:,} packets were sent and {run.counts['egress']:,} received: "
+            "counts alone do not say which arrived"
+        )
+    elif run.packets is None and not run.percentiles:
+        reason = "its files hold no latencies"
     elif run.packets is None:
         reason = "its files do not say how many packets were measured"
     else:

@@ -20,10 +20,10 @@ from tailtap.analysis.runs.run import Run
 from tailtap.base.document import load
 from tailtap.base.errors import naming
 from tailtap.base.files import file_name, slugify
+from tailtap.records.run import FCS, MOONGEN_SIZE, RATES, REPEATS
 from tailtap.results.exporters.base import Common, write_text
 from tailtap.results.exporters.papers import file_stem, files
 from tailtap.results.importers.pos.moongen import histogram_text, throughput_text
-from tailtap.results.importers.pos.variables import FCS, MOONGEN_SIZE, RATES, REPEATS
 
 #: The hosts of a run on one machine, and what pos calls them in published experiments.
 HOSTS = {"generator": "loadgen", "timestamper": "timer", "dut": "dut"}

@@ -102,7 +102,11 @@ def build(building: Building, *, whole: bool = True) -> SiteRecord:
     Unless it is to be `whole`, only what is copied is there: neither figures nor tables nor pages.
     """
     building.progress("replacing what identifies people and machines")
-    finished_runs(building.contents.folder)
+    if all(run.origin for run in finished_runs(building.contents.folder)):
+        raise InputError(
+            "its runs are imported: whoever measured them publishes them; "
+            "`tailtap export` writes them for others"
+        ).at(building.contents.folder)
     building.contents.write(building.site, building.redactor)
     _require_clean(building)
     captures = list(_captures(building))

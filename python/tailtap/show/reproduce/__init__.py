@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.analysis.claims.judge import claims_shown
-from tailtap.analysis.runs.reader import read_runs
+from tailtap.analysis.runs.reader import read_runs, run_folders
 from tailtap.analysis.runs.run import Experiment
 from tailtap.base.errors import InputError, MachineError
 from tailtap.records.record import read
@@ -85,6 +85,11 @@ def reproduce(
         from tailtap.show.reproduce.results import reproduce_results
 
         return reproduce_results(folder, place, progress)
+    if run_folders(folder):
+        raise InputError(
+            "these are runs: give what `tailtap publish` made of them or, of imported runs, the "
+            "files that they were imported from"
+        ).at(place)
     raise InputError(
         f"no {SITE} in it, no crate (ro-crate-metadata.json), and no published result "
         "files: give the folder or the address of what `tailtap publish` made"

@@ -27,6 +27,8 @@ from runs import rows as stored
 from tailtap.analysis.runs.groups import configurations, floor_of
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run
+from tailtap.analysis.verdict.requirement import parse_requirements
+from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError
 from tailtap.records.printed import ImportRecord
 from tailtap.results.exporters import export
@@ -267,6 +269,11 @@ def test_the_published_tree_is_read(tmp_path: Path) -> None:
     assert run.evaluation is not None
     assert run.evaluation.counted == {"ingress": 12_000_000, "egress": 11_982_780, "lost": 17_220}
     assert found.experiments[0].hosts == ["intelexp1", "tether"]
+    required = parse_requirements(["loss == 0", "p99 < 1 ms"])
+    [lost, late] = judge_runs([tmp_path / "r"], required).verdicts
+    assert (lost.answer, late.answer) == ("not shown", "not shown")
+    assert "12,000,000 packets were sent and 11,982,780 received" in lost.reason
+    assert late.reason == "its files hold no latencies"
 
 
 @needs_rise

@@ -10,19 +10,13 @@ from typing import Any
 
 from tailtap.analysis.runs.text import as_words
 from tailtap.base.units import exact_rate
+from tailtap.records.run import FCS, MOONGEN_SIZE, RATES, REPEATS
 from tailtap.results.importers.pos.tree import Files, Loop, read_mapping
 from tailtap.results.importers.published import MOST_RATE
 
 RATE, SIZE, TRIM = "traffic.rate", "traffic.size", "evaluation.trim"
 _IDENTITY = re.compile(r"(.*_)?serial|uuid|mac(_.*)?|asset_tag")
 """Serial numbers and hardware addresses tell one machine from others of its kind."""
-#: What experiments call the packet rate in pkt/s.
-RATES = ("pkt_rate", "packetrate", "packet_rate")
-#: What they call the number of the repeat.
-REPEATS = ("repeat", "repetition")
-#: MoonGen's size of a packet: without the frame's check sequence, which tailtap counts.
-MOONGEN_SIZE = "pkt_sz"
-FCS = 4
 
 
 @dataclass(frozen=True)
