@@ -18,7 +18,7 @@ import numpy as np
 
 from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.instruments.taps import TAPS, Stamped
+from tailtap.lab.instruments.taps.kinds import TAPS, Stamped
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
 from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab

@@ -21,7 +21,7 @@ from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.generators import GENERATORS, Sending
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.instruments.taps import TAPS, Stamped
+from tailtap.lab.instruments.taps.kinds import TAPS, Stamped
 from tailtap.lab.platforms import PLATFORMS, DutSpec
 from tailtap.lab.topology.graphs import FORWARD
 

@@ -17,8 +17,8 @@ from tailtap.host.changes.resource import Resource, Value
 from tailtap.lab.forwarders import Asked, Need, Serves, Setting
 from tailtap.lab.forwarders.own import Forwarding
 from tailtap.lab.generators.own import OwnGenerator
-from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.inline import InlineTap
+from tailtap.lab.instruments.taps.kinds import Stamped
 from tailtap.lab.platforms import Dut, DutSpec
 from tailtap.lab.platforms.bare_metal import BareMetal
 from tailtap.lab.platforms.boot import KernelOptions

@@ -49,7 +49,7 @@ FILES = {
     "forwarders": "lab/forwarders/__init__.py",
     "generators": "lab/generators/__init__.py",
     "neighbours": "lab/neighbours/__init__.py",
-    "taps": "lab/instruments/taps/__init__.py",
+    "taps": "lab/instruments/taps/kinds.py",
     "power": "measure/testbed/power.py",
     "boot ways": "measure/testbed/boot/__init__.py",
     "machines with a controller": "bmc/__init__.py",

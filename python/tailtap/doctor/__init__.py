@@ -18,7 +18,7 @@ from tailtap.doctor.programs import check_folder, check_programs
 from tailtap.host.knobs import TABLE
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
-from tailtap.lab.instruments.taps import TAPS
+from tailtap.lab.instruments.taps.kinds import TAPS
 from tailtap.lab.instruments.tracer import diagnose_tracer
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS

@@ -20,7 +20,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import ABLATION, VARIED
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
-from tailtap.lab.instruments.taps import TAPS
+from tailtap.lab.instruments.taps.kinds import TAPS
 from tailtap.lab.platforms import PLATFORMS
 from tailtap.records.run import CASE
 

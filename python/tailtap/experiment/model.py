@@ -59,7 +59,7 @@ from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.events import Counters, Events
 from tailtap.lab.instruments.interrupts import Interrupts
-from tailtap.lab.instruments.taps import EXTERNAL, HARDWARE, PASSIVE, PCAP, STAMPS, Taps
+from tailtap.lab.instruments.taps.kinds import EXTERNAL, HARDWARE, PASSIVE, PCAP, STAMPS, Taps
 from tailtap.lab.neighbours import Asked
 from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.lab.platforms.boot import PortOptions

@@ -27,7 +27,7 @@ from tailtap.lab.generators.model import Traffic
 from tailtap.lab.generators.pattern import PATTERNS
 from tailtap.lab.instruments.events import Events
 from tailtap.lab.instruments.interrupts import Counted, Sampling
-from tailtap.lab.instruments.taps import TAPS, Taps
+from tailtap.lab.instruments.taps.kinds import TAPS, Taps
 from tailtap.lab.neighbours import NEIGHBOURS
 from tailtap.lab.platforms import PLATFORMS
 

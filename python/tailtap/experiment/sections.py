@@ -26,7 +26,7 @@ from tailtap.base.schema import NoOptions, Strict, Time, Written, check_fields, 
 from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import format_time
 from tailtap.experiment.fields import as_misfit
-from tailtap.lab.instruments.taps import HARDWARE
+from tailtap.lab.instruments.taps.kinds import HARDWARE
 from tailtap.lab.neighbours import NEIGHBOURS
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tailtap.experiment.reading import CheckedExperiment
 from tailtap.host.cpu.cpus import FOLDER, is_offline, usable
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.instruments.events import UnknownEvent, encodings, events_of
-from tailtap.lab.instruments.taps import EXTERNAL, HARDWARE, PASSIVE, STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import slot_of
+from tailtap.lab.instruments.taps.kinds import EXTERNAL, HARDWARE, PASSIVE, STAMP_BYTES
 from tailtap.lab.topology.graph import TASKS, Task
 
 SIDES = 2

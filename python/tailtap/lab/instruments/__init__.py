@@ -1,46 +1,5 @@
-"""What is observed during a run: one file for each instrument, one row in `INSTRUMENTS`.
+"""What is observed during a run: one file for each instrument, one row in `INSTRUMENTS` of
+`kinds.py`.
 
 Taps (`taps/`) are instruments too; as what they see is the measurement, the timestamper runs them.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from tailtap.lab.instruments.energy import count_energy
-from tailtap.lab.instruments.interrupts import sample_interrupts
-from tailtap.lab.instruments.kernel_counters import (
-    KernelCounters,
-    card_interrupts,
-    forwarder_memory,
-)
-from tailtap.lab.instruments.observing import (
-    Guest,
-    Instrument,
-    Observation,
-    Reading,
-    Scope,
-    Tracing,
-    Watching,
-)
-from tailtap.lab.instruments.perf import processor_counters
-from tailtap.lab.instruments.tracer import trace_device
-from tailtap.lab.instruments.tracer.guest import trace_guest
-
-__all__ = ["INSTRUMENTS", "Guest", "Instrument", "Observation", "Reading", "Scope", "Tracing"]
-
-INSTRUMENTS: Mapping[str, Instrument] = {
-    # First and last: where QEMU emulates the CPU, it takes seconds to start.
-    "trace-guest": trace_guest,
-    "energy": count_energy,
-    "links": Watching,
-    "trace": trace_device,
-    "memory": forwarder_memory,
-    "processor-counters": processor_counters,
-    "card-interrupts": card_interrupts,
-    "kernel-counters": KernelCounters,
-    "interrupts": sample_interrupts,
-}
-"""Every instrument by its name in ``run.json``, in the order in which they start. They stop in the
-opposite order: what starts last is about the traffic and nothing else.
 """

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tailtap.base.errors import MachineError
 from tailtap.host.cpu.cpus import Numa
-from tailtap.lab.instruments.events import Events
 from tailtap.lab.served import Served, Server
 from tailtap.records.run import Facts
 from tailtap.remote import Host
 from tailtap.remote.local import Process
+
+if TYPE_CHECKING:
+    from tailtap.lab.instruments.events import Events
 
 Warning = Mapping[str, str]
 """``{"code", "message"}``: why a measurement may not be what it seems."""

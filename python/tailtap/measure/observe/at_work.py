@@ -19,8 +19,8 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder
 from tailtap.base.units import format_share, list_cpus
 from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps import PCAP
 from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
+from tailtap.lab.instruments.taps.kinds import PCAP
 from tailtap.lab.instruments.tracer import ended, warnings_of
 from tailtap.measure.observe.interfaces import Xdp
 from tailtap.measure.observe.look import SNAP

@@ -139,8 +139,8 @@ MUCH = 100_000
 """Packets of one look, however long it is to last: they are in memory."""
 MOST_NONCAUSAL = 0.1
 """Where more packets seem to leave before they came, they went the other way."""
-ROOM = 1 << 18
-"""Packets or stamps of each link for which there is room in the kernel."""
+HEADS, STAMPS = 1 << 15, 1 << 18
+"""Packets, and stamps, of each link for which there is room in the kernel: 17 MB, and 6 MB."""
 PACKETS, TRANSACTIONS = "packets", "transactions"
 """How what comes in is matched with what goes out, as in `evaluation.match`."""
 AT: Mapping[Moment, At] = {"arrival": At.ARRIVAL, "egress": At.EGRESS}
@@ -259,7 +259,7 @@ class Passing:
         """Write packets down until enough have passed, or the look is over."""
         options, earlier, first = self.options, dict(self.seen), not self.looks
         self.looks += 1
-        words = ("--snap-length", SNAP, "--clock", "monotonic")
+        words = ("--snap-length", SNAP, "--clock", "monotonic", "--records", str(HEADS))
         with _counting(_tap(names, folder, "pcap", options, *words), options) as counts:
             for parts, told in enumerate(counts, 1):
                 self.left -= 1
@@ -358,7 +358,7 @@ def _tap(
     links = [str(end.link(name)) for end, name in names.items()]
     write = ["--write", str(folder / f"{{link}}.{suffix}")]
     chosen = [] if options.filter is None else ["--filter", options.filter]
-    return ["tap", *links, *write, "--records", str(ROOM), *chosen, *more, "--json"]
+    return ["tap", *links, *write, *chosen, *more, "--json"]
 
 
 @contextlib.contextmanager
@@ -420,7 +420,7 @@ def _served(options: Options, looked: Looked, tracer: Process, traced: Path) -> 
     names = dict(zip(looked.way, SIDES, strict=True))
     key = looked.key if looked.match == PACKETS and looked.key not in UNHASHED else ANY_KEY
     with observing_folder() as folder:
-        tap = _tap(names, folder, "marks", options, "--hash", key)
+        tap = _tap(names, folder, "marks", options, "--hash", key, "--records", str(STAMPS))
         tracer.expect("ready", READY_SECONDS)
         with _counting(tap, options) as counts:
             for parts, told in enumerate(counts, 1):

@@ -24,8 +24,9 @@ from tailtap.lab import forwarders as forwarder
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import Running, Served, Setting
 from tailtap.lab.forwarders.setting import CpuTime
-from tailtap.lab.instruments import INSTRUMENTS, Guest, Observation, Scope, Tracing
 from tailtap.lab.instruments.interrupts import sampling_ns
+from tailtap.lab.instruments.kinds import INSTRUMENTS
+from tailtap.lab.instruments.observing import Guest, Observation, Scope, Tracing
 from tailtap.lab.neighbours import Neighbours, too_little
 from tailtap.lab.platforms import Dut
 from tailtap.lab.served import Server, in_guest

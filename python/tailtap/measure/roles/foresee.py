@@ -34,9 +34,9 @@ from tailtap.lab.forwarders import Asked
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.events import encodings, events_of
 from tailtap.lab.instruments.perf import foresee as foresee_events
-from tailtap.lab.instruments.taps import HARDWARE
 from tailtap.lab.instruments.taps import recorder as recorders
 from tailtap.lab.instruments.taps.inline import require_clocks
+from tailtap.lab.instruments.taps.kinds import HARDWARE
 from tailtap.lab.instruments.tracer import foresee as foresee_tracer
 from tailtap.lab.instruments.tracer import room_of, spare_cpu
 from tailtap.lab.platforms import PLATFORMS, require_memory

@@ -14,7 +14,6 @@ from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps import HARDWARE, STAMP_BYTES, TAPS, Stamped, Tap
 from tailtap.lab.instruments.taps.inline import (
     CardTap,
     of_deferral,
@@ -23,6 +22,7 @@ from tailtap.lab.instruments.taps.inline import (
     require_cards,
     slot_of,
 )
+from tailtap.lab.instruments.taps.kinds import HARDWARE, STAMP_BYTES, TAPS, Stamped, Tap
 from tailtap.lab.instruments.taps.recorder import ExternalTap
 from tailtap.lab.topology.graph import Flow
 from tailtap.measure.roles import (

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from tailtap.base.errors import MachineError
 from tailtap.doctor.machine import _energy
-from tailtap.lab.instruments import INSTRUMENTS, Scope
 from tailtap.lab.instruments import energy as instrument
 from tailtap.lab.instruments.energy import Counter, closed, count_energy, counters, platform_watts
 from tailtap.lab.instruments.events import (
@@ -29,7 +28,8 @@ from tailtap.lab.instruments.events import (
 )
 from tailtap.lab.instruments.events import DEFAULT as EVENTS
 from tailtap.lab.instruments.kernel_counters import far, memory_of, nodes_of
-from tailtap.lab.instruments.observing import Watching
+from tailtap.lab.instruments.kinds import INSTRUMENTS
+from tailtap.lab.instruments.observing import Scope, Watching
 from tailtap.lab.instruments.perf import Count, Snapshot, missing, window
 from tailtap.records.record import as_json
 from tailtap.remote.local import LocalHost, Process

@@ -11,7 +11,6 @@ from observing import NoLinks
 from pydantic import TypeAdapter, ValidationError
 
 from tailtap.base.errors import MachineError
-from tailtap.lab.instruments import Scope
 from tailtap.lab.instruments.interrupts import (
     Interrupts,
     Sampler,
@@ -26,6 +25,7 @@ from tailtap.lab.instruments.kernel_counters import (
     counted,
     warnings_of,
 )
+from tailtap.lab.instruments.observing import Scope
 from tailtap.records.interrupts import FILE, read_samples
 from tailtap.records.record import as_json
 

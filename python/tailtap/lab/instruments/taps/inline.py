@@ -21,8 +21,8 @@ from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps import NEVER, NOWHERE, PCAP, STAMP_BYTES, STAMPS, Stamped
 from tailtap.lab.instruments.taps.hardware import judge
+from tailtap.lab.instruments.taps.kinds import NEVER, NOWHERE, PCAP, STAMP_BYTES, STAMPS, Stamped
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow, TapPoint
 from tailtap.lab.topology.graphs import FORWARD, TAPS, smallest

@@ -27,7 +27,7 @@ from tailtap.remote import Host
 from tailtap.remote.local import Process, require_program
 
 if TYPE_CHECKING:
-    from tailtap.lab.instruments.taps import Stamped
+    from tailtap.lab.instruments.taps.kinds import Stamped
     from tailtap.lab.topology.lab import Lab
 
 PLACEHOLDERS = ("before", "behind", "number_before", "number_behind", "output", "seconds")

@@ -15,8 +15,8 @@ from typing import Any
 
 from tailtap.base.errors import MachineError
 from tailtap.lab.instruments.observing import Guest, Quiet, Reading, Scope, Tracing, Warning
-from tailtap.lab.instruments.taps import STAMP_BYTES
 from tailtap.lab.instruments.taps.inline import QUIET_SHARE
+from tailtap.lab.instruments.taps.kinds import STAMP_BYTES
 from tailtap.lab.instruments.tracer import (
     EVENTS,
     RECORD,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.host.net.nic import Timestamping, parse
-from tailtap.lab.instruments.taps import Stamped
 from tailtap.lab.instruments.taps.hardware import differing, judge, require_stamps
 from tailtap.lab.instruments.taps.inline import (
     LEAST_ROOM,
@@ -19,6 +18,7 @@ from tailtap.lab.instruments.taps.inline import (
     require_clocks,
     rooms,
 )
+from tailtap.lab.instruments.taps.kinds import Stamped
 from tailtap.lab.instruments.taps.links import (
     At,
     TapLink,
