@@ -10,7 +10,10 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import KernelOptions
+from tailtap.lab.platforms.vm import HOST_BOOT, HOST_KERNEL, VmOptions
 from tailtap.records.machine import Booted
+
+HOST_KEYS = (f"dut.{HOST_KERNEL}", f"dut.{HOST_BOOT}")
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,9 @@ class Wanted:
     """What a run asks of the machine's boot."""
 
     kernel: str | None
-    """As `dut.kernel` names it; None where any will do."""
+    """As `dut.kernel`, or a guest's `dut.host_kernel`, names it; None where any will do."""
     words: str
-    """The parameters of `dut.boot`, with the DuT's CPUs filled in."""
+    """The parameters of `dut.boot` or `dut.host_boot`, with the DuT's CPUs filled in."""
 
 
 class Boots(Protocol):
@@ -46,10 +49,15 @@ def wanted_of(experiment: Experiment) -> Wanted | None:
     """What the experiment asks of the machine; None where its DuT runs no kernel of the machine's
     by name.
     """
-    settings = experiment.dut.settings
+    settings, cpus = experiment.dut.settings, experiment.dut.cpus
+    if isinstance(settings, VmOptions):
+        host = Wanted(settings.host_kernel, boot.filled_in(settings.host_boot, cpus).strip())
+        varied = {*experiment.vary, *(experiment.cases[0] if experiment.cases else ())}
+        asked = host != Wanted(None, "") or not varied.isdisjoint(HOST_KEYS)
+        return host if asked else None
     if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
         return None
-    return Wanted(settings.kernel, boot.filled_in(settings.boot, experiment.dut.cpus).strip())
+    return Wanted(settings.kernel, boot.filled_in(settings.boot, cpus).strip())
 
 
 def asks(plan: Iterable[PlannedRun]) -> bool:

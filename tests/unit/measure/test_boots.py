@@ -92,6 +92,18 @@ def test_a_guest_boots_its_own_kernel(tmp_path: Path) -> None:
     assert boots.asked[:4] == [(1, PLAIN), (1, NOHZ), (1, None), (1, None)]
 
 
+def test_the_host_of_a_guest_is_booted_by_keys_of_its_own(tmp_path: Path) -> None:
+    boots = Boots()
+    text = TEXT.replace("dut.forwarder: [tc-mirred, xdp]", "dut.platform: [vm]")
+    text = text.replace("{cpus: [1, 2]}", "{cpus: [1, 2], host_kernel: rt}")
+    made(tmp_path, boots, text.replace("repeat: 2", "repeat: 1"))
+    assert boots.asked == [(1, Wanted("rt", ""))] * 2
+    varied = text.replace(", host_kernel: rt", "").replace("dut.boot:", "dut.host_boot:")
+    (other := tmp_path / "other").mkdir()
+    made(other, boots := Boots(), varied.replace("repeat: 2", "repeat: 1"))
+    assert boots.asked == [(1, PLAIN), (1, NOHZ)]
+
+
 def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) -> None:
     records = made(tmp_path, Boots(NOHZ))
     for record in records:

@@ -68,28 +68,27 @@ def running_kernel(root: Path = ROOT) -> Kernel:
     return Kernel(release, version, facts.is_realtime(root))
 
 
-def check_host_kernel(wanted: str | None, root: Path = ROOT) -> dict[str, Any]:
-    """The facts of this machine's kernel, which is the `wanted` one.
+def check_host_kernel(wanted: str | None, root: Path = ROOT, key: str = "kernel") -> dict[str, Any]:
+    """The facts of this machine's kernel, which is the one `wanted` by a `key` of the DuT.
 
     Raises `MachineError` that says which runs and how to boot the other when it is not.
     """
     kernel = running_kernel(root)
     told = kernel.facts()
-    runs = f"dut.kernel: this machine runs {kernel.release} ({kernel.kind})"
+    runs = f"dut.{key}: this machine runs {kernel.release} ({kernel.kind})"
+    guest = ", or take dut.platform: vm, which brings its own" if key == "kernel" else ""
     if wanted is None or wanted == kernel.kind:
         return told
     if wanted == RT:
         raise MachineError(
             f"{runs}, not a real-time kernel: boot one, such as that of the Debian package "
-            "linux-image-rt-amd64, or take dut.platform: vm, which brings its own"
+            f"linux-image-rt-amd64{guest}"
         )
     if wanted == VANILLA:
         raise MachineError(f"{runs}, not a vanilla one: boot one without PREEMPT_RT")
     version = version_of(wanted, root) if "/" in wanted else wanted
     if not _same(version, kernel.release):
-        raise MachineError(
-            f"{runs}, not {version}: boot that one, or take dut.platform: vm, which brings its own"
-        )
+        raise MachineError(f"{runs}, not {version}: boot that one{guest}")
     return told
 
 
@@ -222,21 +221,25 @@ def ineffective(wanted: str, boot: Boot) -> Iterator[tuple[Parameter, str]]:
             yield one, f"{where} {list_cpus(done or ()) or 'no CPU'}"
 
 
-def require(wanted: str, boot: Boot, who: str, remedy: str) -> None:
-    """Raises `MachineError` when `who` was not booted with `wanted`, and says the `remedy`."""
+def require(wanted: str, boot: Boot, who: str, remedy: str, key: str = "boot") -> None:
+    """Raises `MachineError` when `who` was not booted with what a `key` of the DuT wants."""
     missing = lacking(wanted, boot.command_line)
     if missing:
         words = " ".join(map(str, missing))
-        raise MachineError(f"dut.boot: {who} was not booted with {words}: {remedy}")
+        raise MachineError(f"dut.{key}: {who} was not booted with {words}: {remedy}")
     for one, why in ineffective(wanted, boot):
         raise MachineError(
-            f"dut.boot: {who} was booted with {one}, but {why}: take a kernel that can do it, or "
+            f"dut.{key}: {who} was booted with {one}, but {why}: take a kernel that can do it, or "
             + ("spell it as kernels do" if one.name in boot.unknown else "other CPUs")
         )
 
 
 def require_of_host(
-    wanted: str, without: Collection[str], cpus: Sequence[int], root: Path = ROOT
+    wanted: str,
+    without: Collection[str],
+    cpus: Sequence[int],
+    root: Path = ROOT,
+    key: str = "boot",
 ) -> dict[str, Any]:
     """The facts of what this machine was booted with, which includes `wanted` for a DuT on `cpus`.
 
@@ -250,11 +253,12 @@ def require_of_host(
         boot,
         "this machine",
         f"put that on its kernel's command line (in /etc/default/grub, say), {resume}",
+        key,
     )
     others = [one for one in parameters(boot.command_line) if one.name in without]
     if others:
         raise MachineError(
-            f"dut.boot: this machine was booted with {' '.join(map(str, others))}, which other "
+            f"dut.{key}: this machine was booted with {' '.join(map(str, others))}, which other "
             "runs of the experiment ask for and this one does not: take that off its kernel's "
             f"command line, {resume}"
         )
@@ -344,8 +348,11 @@ class KernelOptions(PortOptions):
     )
 
 
-def require_boot_of_host(spec: DutSpec[KernelOptions]) -> dict[str, Any]:
-    """The facts of what this machine was booted with. Raises `MachineError` when it will not do."""
-    own = spec.options.boot
-    without = parameters_of_others(own, spec.varied.get("boot", ()))
-    return require_of_host(own, without, spec.cpus)
+def require_boot_of_host(spec: DutSpec[KernelOptions], key: str = "boot") -> dict[str, Any]:
+    """The facts of what this machine was booted with, as the option `key` asks.
+
+    Raises `MachineError` when it will not do.
+    """
+    own = getattr(spec.options, key)
+    without = parameters_of_others(own, spec.varied.get(key, ()))
+    return require_of_host(own, without, spec.cpus, key=key)

@@ -54,7 +54,14 @@ from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.pci import VfioCard, address_of
 from tailtap.host.tuning.audit import tuning
 from tailtap.lab.platforms import boot
-from tailtap.lab.platforms.boot import NAMES, KernelOptions, running_kernel
+from tailtap.lab.platforms.boot import (
+    NAMES,
+    KernelOptions,
+    check_host_kernel,
+    check_kernel,
+    require_boot_of_host,
+    running_kernel,
+)
 from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.platforms.vm import guest_files, guest_line, kernels
 from tailtap.lab.platforms.vm.domain import Design, Domain
@@ -86,9 +93,24 @@ def _absolute(path: str) -> str:
     return path
 
 
+HOST_KERNEL, HOST_BOOT = "host_kernel", "host_boot"
+
+
 class VmOptions(KernelOptions):
     """The memory of a virtual machine; its kernel and what that boots with are in the base."""
 
+    host_kernel: Annotated[str, AfterValidator(check_kernel)] | None = Field(
+        default=None,
+        description="The kernel of the machine that the virtual machine is on, as `kernel` names "
+        "it: a testbed's host boots it, and elsewhere a run on another kernel fails.",
+        examples=["rt"],
+    )
+    host_boot: Annotated[str, AfterValidator(boot.check_boot)] = Field(
+        default="",
+        description="Parameters of that kernel's command line, as `boot` has them; {cpus} stands "
+        "for `cpus` as the machine numbers them.",
+        examples=["isolcpus={cpus} intel_pstate=disable intel_iommu=on"],
+    )
     memory: Size | None = Field(
         default=None,
         description="The memory of the virtual machine, 256 MiB or more. 1 GiB is the default.",
@@ -173,6 +195,8 @@ class Vm:
     ) -> None:
         for program in PROGRAMS:
             findings.ask(require_program, program)
+        findings.ask(check_host_kernel, spec.options.host_kernel, key=HOST_KERNEL)
+        findings.ask(require_boot_of_host, spec, HOST_BOOT)
         memory = findings.ask(_memory, spec)
         if spec.options.image is not None:
             findings.ask(guest_files.form, Path(spec.options.image))
@@ -204,7 +228,8 @@ class Vm:
             findings.notes += [warning["message"] for warning in _warnings(speed)]
 
     def machine(self, spec: DutSpec[VmOptions]) -> Mapping[str, Any]:
-        return {}
+        kernel = check_host_kernel(spec.options.host_kernel, key=HOST_KERNEL)
+        return {HOST_KERNEL: kernel, HOST_BOOT: require_boot_of_host(spec, HOST_BOOT)}
 
     def resources(
         self, name: str, spec: DutSpec[VmOptions], cards: Sequence[str]
