@@ -14,7 +14,6 @@ import pytest
 from comparisons import write_run
 from forms import fits
 from program import TAILTAP, Finished, answer, in_process
-from published import PUBLISHED, needs_published
 
 from tailtap.base.duck import connect
 from tailtap.base.errors import InputError
@@ -89,23 +88,6 @@ def test_what_the_experiments_require_is_what_they_are_judged_by(
     assert len(said) == (by == "support")
     [load] = compared(folder, "--percentile", "99")["loads"]
     assert (load["percentile"], load["percentile_by"]) == (0.99, "option")
-
-
-@needs_published
-def test_the_published_data(tmp_path: Path) -> None:
-    """Table 6 from data: the largest latencies of each configuration, to the nanosecond."""
-    tree = PUBLISHED / "containerized-low-latency"
-    assert in_process("import", tree, "--into", tmp_path, "--quiet").returncode == 0
-    found = compared(tmp_path, "--percentile", "max")
-    assert [load["load"] for load in found["loads"]] == ["10 kpkt/s", "1 Mpkt/s"]
-    assert {len(load["configurations"]) for load in found["loads"]} == {14}
-    entries = {e["label"]: e for e in found["loads"][1]["configurations"]}
-    largest = {label: entry["repeats"][0]["latency"] for label, entry in entries.items()}
-    assert largest["container/vanilla/non-optimized"] == 1_231_923
-    assert largest["vm/rt-optimized"] == 124_120
-    # One repeat of each shows no difference, whatever the latencies.
-    assert not any(pair["significant"] for load in found["loads"] for pair in load["comparisons"])
-    assert entries["kernel/rt-optimized"]["aspects"]["networking"] == "kernel space"
 
 
 def write(folder: Path, scale: float, *, repeats: int = REPEATS, seed: int = 0) -> Path:

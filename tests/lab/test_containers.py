@@ -143,16 +143,6 @@ def test_started_processes_are_in_its_groups_and_end_when_told(shared: Shared) -
     process.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_somebody_ends_says_how(shared: Shared, number: signal.Signals) -> None:
-    process = shared[1].host.start(["sh", "-c", "echo ready; exec sleep infinity"])
-    assert process.read_line(20) == "ready"
-    os.kill(process.pid, number)
-    assert process.read_line(20) is None
-    assert process.failure() == f"sh was ended by {number.name}"
-    process.close()
-
-
 def test_started_processes_end_with_tailtap(shared: Shared) -> None:
     engine, device = shared
     name = device.facts["name"]

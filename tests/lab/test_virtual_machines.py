@@ -27,7 +27,6 @@ from labtools import (
     PATIENCE_SECONDS,
     Machine,
     all_came,
-    check_files,
     measured,
     turn_for_huge_pages,
     wait_for,
@@ -43,7 +42,6 @@ from tailtap.lab.platforms.vm import VmOptions, domain
 from tailtap.lab.platforms.vm.kernels import remembered
 from tailtap.lab.topology.graphs import DUT_EGRESS, DUT_INGRESS, smallest
 from tailtap.lab.topology.lab import Lab
-from tailtap.remote import CommandFailed
 
 BOOT_SECONDS = 600
 EXPERIMENT = """\
@@ -111,18 +109,6 @@ def test_the_recommended_words_do_what_they_are_for(shared: Dut) -> None:
     assert tuning["audit"]["nohz-full"]["why"]
 
 
-def test_commands_inside(shared: Dut, tmp_path: Path) -> None:
-    host = shared.host
-    done = host.run(["sh", "-c", "cat; echo no >&2; exit 7"], stdin="in", check=False)
-    assert (done.stdout, done.stderr, done.status) == ("in", "no\n", 7)
-    assert host.run(["sh", "-c", "kill -9 $$"], check=False).status == -signal.SIGKILL
-    with pytest.raises(CommandFailed, match="`false` failed: status 1"):
-        host.run(["false"])
-    with pytest.raises(MachineError, match="the program tt-none is missing"):
-        host.run(["tt-none"])
-    check_files(host, tmp_path)
-
-
 def test_the_tracer_follows_an_older_kernel(shared: Dut) -> None:
     """Linux 6.1 does not tell which function another CPU calls; it is said, the rest is there."""
     host = shared.host
@@ -139,38 +125,6 @@ def test_the_tracer_follows_an_older_kernel(shared: Dut) -> None:
     assert trace["kinds"]["vector"] > 0
     assert sum(trace["kinds"].values()) == trace["records"]
     assert trace["lost"] == {"1": 0}
-
-
-UNTIL_INTERRUPTED = """
-trap 'echo "{\\"event\\": \\"done\\"}"; exit 5' INT
-echo '{"event": "ready"}'
-while :; do sleep 0.1; done
-"""
-
-
-def test_started_processes_say_what_they_say_and_end_when_told(shared: Dut) -> None:
-    first, second = (shared.host.start(["sh", "-c", UNTIL_INTERRUPTED]) for _ in range(2))
-    for process in (first, second):
-        process.expect("ready", 60)
-    first.interrupt()
-    first.expect("done", 60)
-    wait_for(lambda: first.ended, "the end of the process")
-    assert first.status == 5
-    assert not second.ended
-    second.close()
-    assert second.status == -signal.SIGTERM
-    first.close()
-    failing = shared.host.start(["sh", "-c", "echo why >&2; exit 3"])
-    with pytest.raises(MachineError, match="sh ended with status 3: why"):
-        failing.expect("ready", 60)
-    failing.close()
-    # A process whose keeper is killed does not live on in the guest.
-    lost = shared.host.start(["sh", "-c", "echo ready; exec sleep 471100"])
-    assert lost.read_line(60) == "ready"
-    os.kill(lost.pid, signal.SIGKILL)
-    find = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
-    wait_for(lambda: "sleep 471100" not in shared.host.run(find).stdout, "its end")
-    lost.close()
 
 
 @pytest.mark.slow

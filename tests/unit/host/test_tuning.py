@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 import pytest
 from children import dying, speaking
 from hypothesis import given
@@ -28,7 +27,7 @@ from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning import apply as tuning
-from tailtap.host.tuning.apply import apply, plan, revert, tuned
+from tailtap.host.tuning.apply import apply, plan, revert
 from tailtap.host.tuning.audit import audit, judge
 
 STEERING = Knob(
@@ -101,34 +100,6 @@ def test_an_audit(tree: Tree) -> None:
     assert audit(tree, Purpose.of(tree), ["stat-interval"]).met
 
 
-def test_an_audit_as_json(tree: Tree) -> None:
-    purpose = Purpose.of(tree, "container", "2-3", interfaces=["eth1"])
-    content = msgspec.to_builtins(audit(tree, purpose))
-    assert {key: content[key] for key in ("schema", "role", "cpus", "housekeeping", "met")} == {
-        "schema": "tailtap.audit/1",
-        "role": "container",
-        "cpus": "2-3",
-        "housekeeping": "0-1",
-        "met": False,
-    }
-    row = next(row for row in content["rows"] if row["name"] == "steering")
-    assert row == {
-        "name": "steering",
-        "group": "cards",
-        "value": "none",
-        "wanted": "2-3",
-        "answer": "not-met",
-        "why": "It is for a test.",
-        "source": "this test",
-        "settable": "runtime",
-        "disruptive": True,
-        "risk": 0,
-        "removes": ["foreign-net-rx"],
-        "recommended": True,
-        "elsewhere": False,
-    }
-
-
 def test_a_plan_names_what_it_sets_and_what_it_leaves(tree: Tree) -> None:
     purpose = Purpose.of(tree, cpus="2-3")
     first = plan(tree, purpose)
@@ -170,23 +141,6 @@ def test_what_is_only_to_compare_is_set_beside_the_default_route(
     assert change.purpose.interfaces == ("eth1",)
     only = plan(tree, both.without({"eth1"}), ["steering"], disruptive=True)
     assert (only.changes, only.left) == ([], [("steering", "the default route is by eth0")])
-
-
-def test_tuning_stays_until_it_is_reverted(tree: Tree, journals: Path) -> None:
-    before = state(tree.root)
-    purpose = Purpose.of(tree, cpus="2-3", interfaces=["eth1"])
-    apply(plan(tree, purpose, disruptive=True), journals)
-    assert set(answers(tree).values()) == {"met", "not-applicable"}
-    assert not plan(tree, purpose, disruptive=True).changes
-    kept = [item for item in clean.find(journals) if item.journal is not None]
-    assert {item.owner for item in kept} == {"kept"}
-    would = revert(journals, dry_run=True)
-    assert len(would.undone) == 4
-    assert answers(tree, "steering") == {"steering": "met"}
-    assert revert(journals) == would
-    assert state(tree.root) == before
-    assert revert(journals).undone == ()
-    assert list(read_all(journals)) == []
 
 
 def test_nothing_to_set_writes_no_journal(tree: Tree, journals: Path) -> None:
@@ -231,21 +185,6 @@ def test_what_the_kernel_takes_but_does_not_do_is_a_refusal(
         apply(made, journals)
     path.write_text("1\n")
     assert state(tree.root) == before
-
-
-def test_a_measurement_tunes_while_it_lasts(tree: Tree, journals: Path) -> None:
-    before = state(tree.root)
-    made = Journal.create(journals)
-    steps = plan(tree, Purpose.of(tree, cpus="2-3", interfaces=["eth1"]), disruptive=True)
-    with tuned(steps, made):
-        assert answers(tree, "steering") == {"steering": "met"}
-        (tree.root / "proc/sys/vm/stat_interval").write_text("7\n")
-    assert len(made.left) == 1
-    assert "stat_interval (7, before tailtap 1)" in made.left[0]
-    made.close()
-    (tree.root / "proc/sys/vm/stat_interval").write_text("1\n")
-    assert state(tree.root) == before
-    assert list(read_all(journals)) == []
 
 
 def test_a_measurement_may_change_what_was_tuned_and_puts_it_back(

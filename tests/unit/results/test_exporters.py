@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import re
-from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from captures import write_many
 from experiment_folders import write_experiment, write_run
-from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published, reference
+from published import POST, PRE, needs_captures, reference
 from runs import write_line_run
 
 from tailtap.analysis import evaluation
@@ -25,7 +24,6 @@ from tailtap.analysis.evaluation.sources import Source
 from tailtap.base.errors import InputError, MachineError
 from tailtap.results.database import refresh
 from tailtap.results.exporters import EXPORTERS, export
-from tailtap.results.exporters.papers import divide
 from tailtap.results.exporters.tables import COLUMNS, Csv, tables
 from tailtap.results.exporters.texts import write_distribution
 from tailtap.results.tables import HOPS, PARQUET
@@ -235,51 +233,3 @@ def test_a_real_run_gives_the_reference_files_byte_for_byte(tmp_path: Path, trim
         assert path.name.startswith(f"{PRE.name}.")
         assert f".trim_ms{trim_ms}." in path.name
         assert path.read_bytes() == reference(path.name.split(".")[-2], trim_ms), path.name
-
-
-def _names(folder: Path) -> set[str]:
-    return {path.name.removesuffix(".zst") for path in folder.iterdir()}
-
-
-@needs_published
-def test_names_are_those_of_the_published_files(tmp_path: Path) -> None:
-    export(write_experiment(tmp_path / "experiment", packets=6_000), "papers", tmp_path / "out")
-    ours = {n for n in _names(tmp_path / "out/wire") if "-rate10000-repeat0." in n}
-    folder = PUBLISHED / "containerized-low-latency/measurements/container/rt/optimized"
-    assert ours == {n for n in _names(folder) if "-rate10000-" in n}
-
-
-@needs_published
-def test_quotients_have_the_digits_of_every_published_file() -> None:
-    compared = 0
-    for path in PUBLISHED.rglob("*.transferrate.csv.zst"):
-        pre, post, rate, *means = content(path).decode().splitlines()[1].split(",")
-        assert divide(Decimal(post), Decimal(pre)) == rate, path
-        for side, mean in zip(("pre", "post"), means, strict=True):
-            name = path.name.replace("transferrate", f"packetrate{side}")
-            seconds = content(path.with_name(name)).decode().splitlines()[1:]
-            packets = [int(line.split(",")[1]) for line in seconds]
-            assert divide(Decimal(sum(packets)), Decimal(len(packets))) == mean, path
-        rows = content(path.with_name(path.name.replace("transferrate", "percentiles")))
-        for row in rows.decode().splitlines()[1:]:
-            p, _, quotient = row.split(",")
-            assert divide(Decimal(1), 1 - Decimal(p)) == quotient, (path, p)
-        compared += 1
-    assert compared == 31
-
-
-@pytest.mark.parametrize(
-    ("dividend", "divisor", "quotient"),
-    [
-        ("1", "3", "0.33333333333333333333"),
-        ("2", "3", "0.66666666666666666667"),
-        ("10", "3", "3.3333333333333333"),
-        ("100000", "3", "33333.333333333333"),
-        ("0", "3", "0.00000000000000000000"),
-        ("7", "7", "1.00000000000000000000"),
-        ("1", "0.00000000000000000001", "100000000000000000000.00000000000000000000"),
-    ],
-)
-def test_decimals_of_a_quotient(dividend: str, divisor: str, quotient: str) -> None:
-    """What PostgreSQL 15 prints for these."""
-    assert divide(Decimal(dividend), Decimal(divisor)) == quotient

@@ -379,12 +379,6 @@ def test_hosts_are_those_of_the_testbed(tmp_path: Path) -> None:
     assert throughput_of_artifacts(tmp_path / "tree/tester")
 
 
-def test_a_second_export_replaces_the_first(experiment: Path, tree: Path, tmp_path: Path) -> None:
-    first = export(experiment, "pos", tmp_path / "tree").written
-    assert export(experiment, "pos", tmp_path / "tree").written == first
-    assert sorted(map(Path, first)) == sorted(p for p in (tmp_path / "tree").rglob("*.*"))
-
-
 def test_a_bare_evaluation_is_a_tree_of_one_run(tmp_path: Path) -> None:
     write_evaluation(tmp_path / "evaluation", made_traffic("wire", 10_000, 3_000, 1))
     export(tmp_path / "evaluation", "pos", tmp_path / "tree")

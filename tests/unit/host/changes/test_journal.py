@@ -7,57 +7,28 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal, Owner, locked, mark_undone, read_all
+from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.processes import Folder
-from tailtap.host.changes.resource import Joint, Resource, Value
-
-
-@dataclass(frozen=True)
-class Note(Resource):
-    """A file, for which only one measurement is responsible at a time."""
-
-    kind: ClassVar[str] = "note"
-
-    path: str
-
-    @property
-    def label(self) -> str:
-        return self.path
-
-    @property
-    def claims(self) -> list[str]:
-        return [self.path]
-
-    def read(self) -> Value:
-        return Path(self.path).read_text() if Path(self.path).exists() else None
-
-    def plan(self) -> Value:
-        return "ours"
-
-    def apply(self) -> Value:
-        Path(self.path).write_text("ours")
-        return "applied"
-
-    def undo(self, old: Value, applied: Value = None) -> str | None:
-        if self.read() != "ours":
-            return f"{self.path} is left"
-        Path(self.path).write_text(old)
-        return None
 
 
 @pytest.fixture
-def note(tmp_path: Path) -> Note:
+def note(tmp_path: Path) -> KernelValue:
+    """A file, for which only one measurement is responsible at a time."""
     (tmp_path / "note").write_text("theirs")
-    return Note(str(tmp_path / "note"))
+    return KernelValue(["/note"], "ours", root=str(tmp_path))
+
+
+def written(note: KernelValue) -> Path:
+    """The file itself."""
+    return Path(note.root, "note")
 
 
 @pytest.fixture
@@ -83,29 +54,27 @@ def owned_by(owner: Owner, journal: Journal, state: Path) -> Path:
     return path
 
 
-def test_a_change_is_entered_before_it_is_made(state: Path, note: Note) -> None:
+def test_a_change_is_entered_before_it_is_made(state: Path, note: KernelValue) -> None:
     journal = Journal.create(state)
     entered = journal.enter(note)
-    assert note.read() == "theirs"
+    assert written(note).read_text() == "theirs"
     [record] = read_all(state)
     assert record.entries == (entered,)
     assert (entered.kind, entered.name, entered.old, entered.new) == (
-        "note", note.path, "theirs", "ours",
+        "value", "/note", {"/note": "theirs"}, {"/note": "ours"},
     )  # fmt: skip
-    assert Note.parse(entered.resource) == note
+    assert KernelValue.parse(entered.resource) == note
     assert record.owner is not None
     assert record.owner.pid == os.getpid()
     assert record.alive
 
 
-def test_what_is_undone_is_marked_and_the_file_goes_last(state: Path, note: Note) -> None:
+def test_what_is_undone_is_marked_and_the_file_goes_last(state: Path, note: KernelValue) -> None:
     journal = Journal.create(state)
     with journal.held(note):
-        [record] = read_all(state)
-        assert [entry.applied for entry in record.entries] == ["applied"]
         journal.close()
         assert len(list(read_all(state))) == 1
-    assert note.read() == "theirs"
+    assert written(note).read_text() == "theirs"
     [record] = read_all(state)
     assert record.entries == ()
     journal.close()
@@ -113,32 +82,36 @@ def test_what_is_undone_is_marked_and_the_file_goes_last(state: Path, note: Note
     assert [path.name for path in state.iterdir()] == ["lock"]
 
 
-def test_what_somebody_else_changed_is_left_and_told(state: Path, note: Note) -> None:
+def test_what_somebody_else_changed_is_left_and_told(state: Path, note: KernelValue) -> None:
     journal = Journal.create(state)
     with journal.held(note):
-        Path(note.path).write_text("other")
-    assert note.read() == "other"
-    assert journal.left == [f"{note.path} is left"]
+        written(note).write_text("other")
+    assert written(note).read_text() == "other"
+    assert journal.left == [
+        "somebody else changed /note (other, before tailtap theirs): it is left as it is"
+    ]
 
 
-def test_two_measurements_do_not_change_the_same(state: Path, note: Note) -> None:
+def test_two_measurements_do_not_change_the_same(state: Path, note: KernelValue) -> None:
     first, second = Journal.create(state), Journal.create(state)
     with first.held(note):
         with pytest.raises(MachineError) as caught, second.held(note):
             pass
         assert str(caught.value) == (
-            f"note {note.path} is in use by another tailtap, process {os.getpid()}: wait until it "
+            f"value /note is in use by another tailtap, process {os.getpid()}: wait until it "
             "has ended"
         )
-        assert note.read() == "ours"
+        assert written(note).read_text() == "ours"
         with first.held(note):  # the same measurement may
             pass
     with second.held(note):
-        assert note.read() == "ours"
-    assert note.read() == "theirs"
+        assert written(note).read_text() == "ours"
+    assert written(note).read_text() == "theirs"
 
 
-def test_what_a_dead_process_left_is_cleaned_first(state: Path, note: Note, dead: Owner) -> None:
+def test_what_a_dead_process_left_is_cleaned_first(
+    state: Path, note: KernelValue, dead: Owner
+) -> None:
     journal = Journal.create(state)
     entry = journal.enter(note)
     path = owned_by(dead, journal, state)
@@ -154,13 +127,13 @@ def test_what_a_dead_process_left_is_cleaned_first(state: Path, note: Note, dead
 
 
 def test_after_a_reboot_only_what_survives_one_is_left(
-    state: Path, note: Note, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path, note: KernelValue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal.create(state)
     folder = Folder(str(tmp_path / "tt-0a1b2c-forwarder"))
     with journal.held(note), journal.held(folder):
         [record] = read_all(state)
-        assert [entry.kind for entry in record.entries] == ["note", "folder"]
+        assert [entry.kind for entry in record.entries] == ["value", "folder"]
         (tmp_path / "boot_id").write_text("another\n")
         monkeypatch.setattr("tailtap.host.changes.journal.BOOT_ID", tmp_path / "boot_id")
         [record] = read_all(state)
@@ -169,7 +142,7 @@ def test_after_a_reboot_only_what_survives_one_is_left(
         assert record.rebooted
         assert not record.alive
         # Nor is anything of it in use any more.
-        Path(note.path).write_text("theirs")
+        written(note).write_text("theirs")
         with Journal.create(state).held(note):
             pass
 
@@ -215,7 +188,9 @@ def test_a_line_without_room_does_not_hide_the_next_one(state: Path) -> None:
     assert record.unread == ()
 
 
-def test_a_line_cut_short_by_a_crash_is_skipped_and_hides_none(state: Path, note: Note) -> None:
+def test_a_line_cut_short_by_a_crash_is_skipped_and_hides_none(
+    state: Path, note: KernelValue
+) -> None:
     journal = Journal.create(state)
     entry = journal.enter(note)
     path = state / f"{journal.identity}.journal"
@@ -305,60 +280,25 @@ def test_an_owner_that_ended_is_dead_even_if_its_number_lives_on() -> None:
     assert not owner.alive
 
 
-@dataclass(frozen=True)
-class Pebble(Joint):
-    """A file, of which many are made at once up to a number."""
-
-    kind: ClassVar[str] = "pebble"
-
-    path: str
-
-    @property
-    def label(self) -> str:
-        return self.path
-
-    def read(self) -> Value:
-        return Path(self.path).exists()
-
-    def plan(self) -> Value:
-        return True
-
-    @classmethod
-    def read_all(cls, many: Sequence[Pebble]) -> list[Value]:
-        return [one.read() for one in many]
-
-    @classmethod
-    def apply_all(cls, many: Sequence[Pebble]) -> None:
-        for one in many:
-            if one.path.endswith("3"):
-                raise MachineError("no third pebble")
-            Path(one.path).touch()
-
-    @classmethod
-    def undo_all(cls, many: Sequence[tuple[Pebble, Value]]) -> list[str | None]:
-        removed = [one.path[-1] for one, old in many if not old and one.read()]
-        for one, old in many:
-            if not old:
-                Path(one.path).unlink(missing_ok=True)
-        return [f"removed {''.join(removed)}", *[None] * (len(many) - 1)]
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_many_changes_at_once_are_entered_first_and_undone_newest_first(
-    tmp_path: Path, state: Path, count: int
+@pytest.mark.parametrize("fails", [False, True])
+def test_many_changes_at_once_are_undone_newest_first(
+    tmp_path: Path, state: Path, fails: bool
 ) -> None:
-    (tmp_path / "pebble2").touch()  # it was there before
-    pebbles = [Pebble(str(tmp_path / f"pebble{number}")) for number in range(1, count + 1)]
+    """Also where one of them fails, and where one is of what was so before."""
+    files = {"one": "0", "two": "1"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "folder").mkdir()
+    wanted = [("one", "1"), ("two", "1"), ("folder" if fails else "one", "2")]
+    many = [KernelValue([f"/{name}"], value, root=str(tmp_path)) for name, value in wanted]
     journal = Journal.create(state)
-    seen: list[str] = []
-    fails = pytest.raises(MachineError, match="no third") if count > 2 else nullcontext()
-    with fails, journal.made_together(pebbles):
+    refused = pytest.raises(MachineError, match="Is a directory") if fails else nullcontext()
+    with refused, journal.made_together(many):
         [record] = read_all(state)
-        seen = [entry.name for entry in record.entries]
-        assert all(map(Pebble.read, pebbles))
-    assert seen == ([] if count > 2 else [one.path for one in pebbles])
-    assert [one.read() for one in pebbles] == [number == 2 for number in range(1, count + 1)]
-    assert journal.left == ["removed 1"]
+        assert [entry.name for entry in record.entries] == ["/one", "/two", "/one"]
+        assert (tmp_path / "one").read_text() == "2"
+    assert {name: (tmp_path / name).read_text() for name in files} == files
+    assert journal.left == []
     [record] = read_all(state)
     assert record.entries == ()
     journal.close()

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ from tailtap.lab.instruments.kinds import INSTRUMENTS
 from tailtap.lab.instruments.observing import Scope, Watching
 from tailtap.lab.instruments.perf import Count, Snapshot, missing, window
 from tailtap.records.record import as_json
-from tailtap.remote.local import LocalHost, Process
+from tailtap.remote.local import LocalHost
 
 SCOPE = Scope((1,), (0,), NoLinks())
 RANGE = 262_143_328_850
@@ -96,11 +95,6 @@ def test_counters_by_domain(machine: Path) -> None:
         "psys": 9000,
     }
     assert not closed(machine)
-
-
-def test_a_counter_wraps() -> None:
-    assert Counter(1200, RANGE).since(Counter(1000, RANGE)) == 200
-    assert Counter(99, RANGE).since(Counter(RANGE - 100, RANGE)) == 200
 
 
 def test_the_energy_between_start_and_stop(machine: Path) -> None:
@@ -226,15 +220,6 @@ def test_memory_on_another_node_is_a_crossing() -> None:
     assert list(far({0: 1 << 20, 1: 64 << 20}, ())) == []
 
 
-@pytest.fixture
-def told() -> Iterator[Process]:
-    """A process that tells of other things, then of a link, and ends."""
-    script = "echo added tt-in; read line < /dev/null; echo deleted tt-in; sleep 0.2"
-    process = LocalHost().start(["sh", "-c", script])
-    yield process
-    process.close()
-
-
 def _observe(links: NoLinks) -> Watching:
     return Watching(Scope((1,), (0,), links))
 
@@ -248,11 +233,6 @@ def _trouble(observation: Watching) -> str | None:
     return None
 
 
-def test_a_deleted_link_is_named(told: Process) -> None:
-    observation = _observe(NoLinks([told]))
-    assert _trouble(observation) == "interface tt-in vanished during the run"
-
-
 def test_those_who_tell_may_end_as_the_links_are_looked_at_in_the_end() -> None:
     process = LocalHost().start(["true"])
     links = NoLinks([process])
@@ -262,11 +242,6 @@ def test_those_who_tell_may_end_as_the_links_are_looked_at_in_the_end() -> None:
     links.broken.append("interface tt-out of namespace tt-dut is down")
     with pytest.raises(MachineError, match="tt-out of namespace tt-dut is down during the run"):
         observation.stop()
-
-
-def test_standing_links_are_no_news() -> None:
-    reading = _observe(NoLinks()).stop()
-    assert not reading.found and not reading.warnings and not reading.files
 
 
 SECOND = 1_000_000_000

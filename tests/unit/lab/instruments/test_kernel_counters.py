@@ -21,7 +21,6 @@ from tailtap.lab.instruments.interrupts import (
 from tailtap.lab.instruments.kernel_counters import (
     Counters,
     Handled,
-    KernelCounters,
     counted,
     warnings_of,
 )
@@ -103,16 +102,6 @@ def test_each_limit(counters: Counters, said: list[str]) -> None:
     """One per cent of a measured CPU's time; a single packet."""
     found = warnings_of(counters, 1_000_000_000, (0, 1))
     assert [warning["code"] for warning in found] == said
-
-
-def test_a_reading_is_of_the_time_since_its_start() -> None:
-    observation = KernelCounters(SCOPE)
-    assert not observation.sources() and observation.trouble() is None
-    reading = observation.stop()
-    facts = reading.facts
-    assert sorted(reading.found) == ["cpu_ns", "elapsed_ns", "softnet", "steal_ns"]
-    assert 0 < (facts.elapsed_ns or 0) < 60_000_000_000
-    assert facts.softnet.keys() == facts.cpu_ns.keys()
 
 
 BEFORE = """\

@@ -15,7 +15,6 @@ from children import child
 from guests import write_guest_run
 from traced import arrivals, simulate
 
-from tailtap.analysis.clocks import host as guest_clock
 from tailtap.base.check import Findings
 from tailtap.lab.instruments.observing import Guest, Scope, Tracing
 from tailtap.lab.instruments.tracer import (
@@ -189,25 +188,6 @@ def scope(host: LocalHost, folder: Path) -> Scope:
     guest = Guest(host, (1,), ("tt-in", "tt-out"), "moonsniff", SOFTIRQ, 1 << 29, 1.0)
     tracing = Tracing("thin", folder, 1000, [Server(SOFTIRQ)])
     return Scope((1,), (0,), links=None, tracing=tracing, guest=guest)  # type: ignore[arg-type]
-
-
-def test_a_whole_trace_is_fetched(here: tuple[Path, Path]) -> None:
-    run, there = here
-    for name in ("trace.events", "trace.json", *guest_clock.FILES):
-        (there / name).write_text(f"of {name}")
-    observing = trace_guest(scope(Elsewhere(script(tells()), there), run))
-    assert observing is not None
-    assert (observing.sources(), observing.trouble()) == ((), None)
-    reading = observing.stop()
-    assert set(reading.files) == {"trace-guest.events", "trace-guest.json", *guest_clock.FILES}
-    assert {path.name for path in run.iterdir()} == set(reading.files)
-    assert (run / "trace-guest.json").read_text() == "of trace.json"
-    told = reading.facts.trace_guest
-    assert told is not None and told["records"] == 7
-    assert told["taps"]["guest-egress"] == {"seen": 4, "stored": 4, "lost": 0}
-    [warning] = reading.warnings
-    assert warning["code"] == "trace-lost"
-    assert warning["message"].startswith("the guest's trace had no room for 3 of CPU 1")
 
 
 def test_a_guest_that_cannot_be_traced_is_one_warning(here: tuple[Path, Path]) -> None:

@@ -20,7 +20,7 @@ from tailtap.host.net.namespaces import Link as Veth
 from tailtap.host.net.port_threads import PortThreads
 from tailtap.lab.topology.compiler import Step, compile_graph, in_order, name_of, tap_devices
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Task
-from tailtap.lab.topology.graphs import DUT, GENERATOR, TAPS, Cables, line, network, smallest
+from tailtap.lab.topology.graphs import DUT, GENERATOR, TAPS, Cables, network, smallest
 from tailtap.lab.topology.placement import Irq, Placement, cpus_of
 
 IDENTITY = "0123ab"
@@ -120,38 +120,6 @@ def test_the_cards_of_a_virtual_machine_are_left_to_who_runs_it() -> None:
         for node, steps in compiled.items()
     }
     assert cards == {GENERATOR: [], TAPS: ["before", "behind"], DUT: []}
-
-
-def test_a_virtual_machine_between_nodes_has_a_namespace_where_links_meet_its_tap_devices() -> None:
-    nodes = (
-        Node(GENERATOR, "generator"),
-        Node(TAPS, "timestamper"),
-        Node("a", "dut", "guest", (1,)),
-        Node("b", "dut", "guest", (1,)),
-    )
-    graph = line(nodes[2:])
-    assert [graph.has_namespace(node) for node in ("a", "b")] == [True, True]
-    steps = compile_graph(graph, IDENTITY, [0], NUMA)
-    found = [step.resource for step in (*steps["a"], *steps["b"])]
-    assert [one for one in found if isinstance(one, TapDevice)] == [
-        TapDevice("tt-vm1", "tt-0123ab-a", 1500),
-        TapDevice("tt-vm2", "tt-0123ab-a", 1500),
-        TapDevice("tt-vm1", "tt-0123ab-b", 1500),
-        TapDevice("tt-vm2", "tt-0123ab-b", 1500),
-    ]
-    assert [one for one in found if isinstance(one, Junction)] == [
-        Junction("tt-0123ab-a", "tt-in", "tt-vm1"),
-        Junction("tt-0123ab-a", "tt-out", "tt-vm2"),
-        Junction("tt-0123ab-b", "tt-in", "tt-vm1"),
-        Junction("tt-0123ab-b", "tt-out", "tt-vm2"),
-    ]
-    assert tap_devices(graph, "a") == {Port("a", "tt-in"): "tt-vm1", Port("a", "tt-out"): "tt-vm2"}
-    # What comes in at its links is received on its own CPUs.
-    steered = [one for one in found if isinstance(one, KernelValue)]
-    assert [(one.namespace, int(one.value, 16)) for one in steered] == [
-        ("tt-0123ab-a", 2),
-        ("tt-0123ab-b", 2),
-    ]
 
 
 def test_a_virtual_machine_of_several_flows_alone_needs_no_namespace() -> None:

@@ -11,7 +11,6 @@ import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
-from made_records import wiring
 from networks import Made, networks
 
 from tailtap.base.errors import InputError
@@ -25,7 +24,6 @@ from tailtap.lab.topology.graph import LONGEST_NAME, Flow, Graph, Link, Node, Po
 from tailtap.lab.topology.graphs import (
     DUT,
     FORWARD,
-    GENERATOR,
     TAPS,
     Cables,
     dut_names,
@@ -49,36 +47,6 @@ def flow(name: str, path: str, stamped: str) -> Flow:
     return Flow(name, tuple(map(port, path.split())), tuple(map(port, stamped.split())))
 
 
-def test_one_dut_between_two_links() -> None:
-    graph = smallest("namespace", (1,))
-    assert [str(one) for one in graph.flow("forward").path] == [
-        "gen:tt-gen", "tap:tt-a0", "tap:tt-a1", "dut:tt-in", "dut:tt-out", "tap:tt-b0",
-    ]  # fmt: skip
-    forward = graph.flow("forward")
-    assert str(forward.generator) == "gen:tt-gen"
-    assert (str(forward.ingress), str(forward.onward)) == ("tap:tt-a0", "tap:tt-a1")
-    assert str(forward.egress) == "tap:tt-b0"
-    assert [str(one) for one in graph.entered(DUT)] == ["dut:tt-in"]
-    assert str(graph.peer(port("dut:tt-out"))) == "tap:tt-b0"
-    assert graph.cards_of(DUT) == {}
-
-
-def test_traffic_in_both_directions_enters_at_both_ports() -> None:
-    graph = smallest("guest", (1,), both_ways=True)
-    back = graph.flow("reverse")
-    assert [str(one) for one in graph.entered(DUT)] == ["dut:tt-in", "dut:tt-out"]
-    assert (str(back.ingress), str(back.onward)) == ("tap:tt-b1", "tap:tt-b0")
-    assert (str(back.generator), str(back.egress)) == ("gen:tt-rev", "tap:tt-a1")
-
-
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_without_a_dut_the_taps_are_joined(both_ways: bool) -> None:
-    graph = smallest(both_ways=both_ways)
-    assert [node.name for node in graph.nodes] == [GENERATOR, TAPS]
-    assert str(graph.peer(port("tap:tt-a1"))) == "tap:tt-b0"
-    assert len(graph.flows) == 1 + both_ways
-
-
 def test_cables_join_the_cards_that_face_each_other() -> None:
     graph = smallest("container", (1,), cables=Cables(("in0", "out0"), ("before", "behind")))
     assert graph.cards_of(DUT) == {"tt-in": "in0", "tt-out": "out0"}
@@ -90,19 +58,6 @@ def test_cables_join_the_cards_that_face_each_other() -> None:
 def test_links_are_wide_enough_for_the_frames() -> None:
     assert {link.mtu for link in smallest("namespace", frame_size=64).links} == {1500}
     assert {link.mtu for link in smallest("namespace", frame_size=9018).links} == {9000}
-
-
-def test_as_json_it_says_what_is_joined_and_where_packets_are_stamped() -> None:
-    told = wiring(smallest("namespace", (1, 2)))
-    assert told["nodes"][2] == {
-        "name": "dut",
-        "task": "dut",
-        "kind": "namespace",
-        "cpus": [1, 2],
-        "placement": {"irq": "core", "napi": "softirq"},
-    }
-    assert told["links"][0] == {"ends": ["gen:tt-gen", "tap:tt-a0"], "mtu": 1500}
-    assert told["flows"][0]["stamped"] == ["tap:tt-a0", "tap:tt-b0"]
 
 
 GOOD = Graph(

@@ -26,7 +26,6 @@ from tailtap.analysis.runs.groups import DRAWN, configurations, floor_of
 from tailtap.analysis.runs.reader import load_experiment, short_places
 from tailtap.analysis.runs.selection import select
 from tailtap.base.errors import InputError
-from tailtap.results.exporters import export
 from tailtap.results.importers.importer import FIRST_NUMBER, import_tree
 from tailtap.show.report import write_report
 from tailtap.show.report.printing import SETTINGS, drawn
@@ -101,7 +100,7 @@ def test_a_choice_that_no_run_fits_says_what_there_is(mixed: Path, selection: st
 def test_choosing_only_failed_runs_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path, 1, {"dut.platform": "wire"}, packets=300)
     write_run(tmp_path, 2, {"dut.platform": "vm"}, status="failed", error="no KVM")
-    with pytest.raises(InputError, match=r"no finished run.*no KVM"):
+    with pytest.raises(InputError, match=r"no run of it was finished.*no KVM"):
         select(load_experiment(tmp_path), ["vm"])
 
 
@@ -123,20 +122,11 @@ def test_of_many_the_figures_show_some_and_the_tables_all(tmp_path: Path) -> Non
     assert len(chosen) == 12 and all(group.drawn for group in chosen)
 
 
-def test_imported_runs_have_reports_alone_and_beside_a_bare_evaluation(
-    mixed: Path, tmp_path: Path
-) -> None:
+def test_imported_runs_stand_beside_a_bare_evaluation(mixed: Path, tmp_path: Path) -> None:
     shutil.copytree(next(mixed.glob("runs/002*/evaluation")), tmp_path / "mine")
-    tree = write_rates(tmp_path, [10_000])
-    found = []
-    for name in ("alone", "mine"):
-        import_tree(tree, tmp_path / name / "results.duckdb")
-        report = write_report(tmp_path / name, figures=False)
-        found.append((report.runs, report.failed, report.imported))
-    assert found == [(0, 0, 1), (1, 0, 1)]
-    report = write_report(mixed, tmp_path / "worst", runs=["worst"], figures=True)
-    assert "hold no percentiles" in report.page.read_text()
-    assert all(path.stat().st_size > 1_000 for path in report.figures)
+    import_tree(write_rates(tmp_path, [10_000]), tmp_path / "mine/results.duckdb")
+    report = write_report(tmp_path / "mine", figures=False)
+    assert (report.runs, report.failed, report.imported) == (1, 0, 1)
 
 
 def test_a_database_is_not_asked_for_a_report(mixed: Path, tmp_path: Path) -> None:
@@ -156,22 +146,6 @@ def test_short_names_tell_folders_apart(places: set[str]) -> None:
     short = short_places(places)
     assert len(set(short.values())) == len(places)
     assert all(len(short[place]) <= len(place) for place in places)
-
-
-@needs_published
-def test_every_published_run_stands_beside_one_of_ours(tmp_path: Path) -> None:
-    write_run(tmp_path, 1, {"dut.platform": "bare-metal"}, packets=3_000)
-    import_tree(PUBLISHED, tmp_path / "results.duckdb")
-    imported = [group for group in configurations(load_experiment(tmp_path)) if group.origin]
-    labels = {group.label for group in imported}
-    assert len(imported) == len(labels) == 33
-    assert sum(group.shows("hdr") for group in imported) == 31
-    assert "containerized-low-latency/container/rt/optimized · 10 kpkt/s (imported)" in labels
-    both = ["own", "imported, container, rt, optimized, 10 kpkt/s"]
-    report = write_report(tmp_path, runs=both, figures=False)
-    assert (report.runs, report.imported) == (1, 1)
-    export(tmp_path, "papers", tmp_path / "export")  # imported runs are no runs of ours
-    assert len(list((tmp_path / "export").rglob("*.percentiles.csv"))) == 1
 
 
 def test_cases_are_configurations_and_the_wire_is_their_floor(tmp_path: Path) -> None:
