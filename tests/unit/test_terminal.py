@@ -16,7 +16,7 @@ from experiment_folders import write_experiment, write_run
 from made_records import made
 from pos_trees import write_crate
 from program import TAILTAP, tailtap
-from terminals import shown
+from terminals import command, shown, terminal
 
 from tailtap.cli.console import print_table
 from tailtap.cli.progress import Bar
@@ -77,6 +77,22 @@ def test_the_bar_shows_names_as_they_are() -> None:
     lines = shown(400, draw)
     assert any(printable(HOSTILE) + NAME in line for line in lines)
     assert any(NAME in line and "left" in line for line in lines)
+
+
+@pytest.mark.parametrize(("words", "mark"), [("help verdict", "|"), ("host --help", "")])
+def test_a_long_help_is_read_by_the_pager(words: str, mark: str) -> None:
+    with terminal(80) as (stream, written):
+        subprocess.run(
+            [TAILTAP, *words.split()], stdin=stream, stdout=stream, check=True,
+            env=os.environ | {"PAGER": "sed s/^/|/", "COLUMNS": "", "LINES": ""},
+        )  # fmt: skip
+    assert b"".join(written).decode().startswith(f"{mark}Usage: tailtap")
+
+
+def test_many_quick_steps_are_one_line(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "made", packets=300)
+    lines = shown(100, lambda: command("verdict", folder, "--require", "p99 < 1 s"))
+    assert sum(line.startswith("verdict: ") for line in lines) < len(list(folder.glob("runs/*")))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import click
 
 from tailtap.cli.command import PATH, SHARE, TIME, Answer, command
 from tailtap.cli.options import runs_and_folders, writes_into
-from tailtap.cli.terminal import say, steps, warn_of
+from tailtap.cli.terminal import now_and_then, say, steps, warn_of
 from tailtap.library import keep_causes, kept_undisturbed
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def explain(
                 late=late,
                 stalls=TOLD,
                 undisturbed=kept_undisturbed,
-                progress=steps("explain", quiet=quiet),
+                progress=now_and_then(steps("explain", quiet=quiet)),
             )
     except NotTraced as error:
         raise error.or_elsewhere("with `tailtap run --set trace=thin`") from error
@@ -384,7 +384,7 @@ def model(
     from tailtap.analysis.tail.peaks import parse_threshold
     from tailtap.analysis.tail.runs import model_runs
 
-    progress = steps("model", quiet=quiet)
+    progress = now_and_then(steps("model", quiet=quiet))
     defaults = Options()
     options = Options(
         fit=fit,

@@ -29,6 +29,7 @@ from tailtap.base.errors import (
     TailtapError,
 )
 from tailtap.cli.caller import become_caller
+from tailtap.cli.program import Paged
 from tailtap.cli.terminal import warn_of
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Answer(NamedTuple):
     """What a person reads behind it, unless --quiet is given."""
 
 
-class Command(click.Command):
+class Command(Paged):
     """A command whose help ends with examples."""
 
     examples: Examples = ()

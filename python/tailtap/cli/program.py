@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tailtap.base.suggest import did_you_mean
+from tailtap.cli.terminal import page
 
 
 class Row(NamedTuple):
@@ -84,7 +85,18 @@ def listed(group: str = "") -> dict[str, str]:
     return found
 
 
-class Program(click.Group):
+class Paged(click.Command):
+    """A command whose help is read page by page, where it is longer than the terminal."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option --help."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+
+class Program(Paged, click.Group):
     """A group that knows its commands by `COMMANDS` and imports the module of the one that runs."""
 
     word = ""
@@ -156,6 +168,12 @@ def _group(name: str) -> Program:
 
 def _sentence(summary: str) -> str:
     return f"{summary[0].upper()}{summary[1:]}."
+
+
+def _show_help(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        page(ctx.get_help())
+        ctx.exit()
 
 
 def _show_versions(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:

@@ -11,9 +11,12 @@ import io
 import logging
 import os
 import re
+import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -87,6 +90,27 @@ def unless(quiet: bool) -> Callable[[str], None]:
 def steps(command: str, *, quiet: bool) -> Callable[[str], None]:
     """What says that `command` is at a step; nothing if `quiet`."""
     return lambda step: unless(quiet)(f"{command}: {step}")
+
+
+def now_and_then(say_step: Callable[[str], None]) -> Callable[[str], None]:
+    """The same for many steps, such as runs: on a terminal a second lies between two lines."""
+    said = -inf
+
+    def step(text: str) -> None:
+        nonlocal said
+        if not sys.stderr.isatty() or time.monotonic() - said > 1:
+            said = time.monotonic()
+            say_step(text)
+
+    return step
+
+
+def page(text: str) -> None:
+    """Print what is longer than the terminal by the reader's pager (PAGER, else less)."""
+    import click
+
+    is_long = text.count("\n") >= shutil.get_terminal_size().lines - 1
+    (click.echo_via_pager if is_long else click.echo)(text)
 
 
 def beginning(text: str, *, json: bool, quiet: bool) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from tailtap import library
 from tailtap.base.errors import InputError
 from tailtap.cli.command import PATH, SHARE, Answer, command
 from tailtap.cli.options import known, selected_runs, undisturbed_latencies
-from tailtap.cli.terminal import steps
+from tailtap.cli.terminal import now_and_then, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,7 +126,7 @@ def verdict(
     content = library.verdict(
         folders, [*require, *(f"profile {name}" for name in profile)], select=runs,
         confidence=confidence, undisturbed=undisturbed, junit=junit,
-        allow_not_shown=allow_not_shown, progress=steps("verdict", quiet=quiet),
+        allow_not_shown=allow_not_shown, progress=now_and_then(steps("verdict", quiet=quiet)),
     )  # fmt: skip
     from tailtap.show.sections.answers import verdict_parts
 
