@@ -97,7 +97,8 @@ import json, sys, time
 from threading import Thread
 sys.path.insert(0, sys.argv[1])
 from card_stamps import ADJ_NANO, ADJ_SETOFFSET, Card, adjust
-from tailtap.doctor.clocks import judged, read_clocks
+from tailtap.doctor.clocks import judged
+from tailtap.lab.instruments.taps.clock_readings import read_clocks
 
 numbers = {name: Card(name).clock for name in ("eth0", "eth3")}
 

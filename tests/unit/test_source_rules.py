@@ -206,6 +206,7 @@ ALLOWED: dict[Rule, dict[str, str]] = {
         "lab/platforms/vm/kernels.py": "a lock in the cache, a folder of root's own",
         "remote/agent.py": "what an agent in a guest loads is little: a draft of its own, O_EXCL",
         "measure/testbed/image.py": "below a private temporary folder",
+        "doctor/calibrating.py": "below a private temporary folder",
     },
     reads: {
         "base/foreign.py": "every way of opening a file of a stranger",
@@ -238,7 +239,7 @@ ALLOWED: dict[Rule, dict[str, str]] = {
     prints: {
         "cli/": "sentences for a person",
         "measure/roles/here.py": "a station",
-        "measure/testbed/check.py": "the cards of a far host",
+        "measure/testbed/lent.py": "the cards of a far host",
         "remote/guest.py": "stands here for a command in a guest",
         "remote/switch.py": "the switch of a guest's connections",
         "experiment/json_schema.py": "makes a page",

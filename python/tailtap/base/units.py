@@ -42,6 +42,9 @@ TIME_UNITS: Mapping[str, int] = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+LENGTH_UNITS: Mapping[str, int] = {"mm": 1, "cm": 10, "m": 1_000, "km": 1_000_000}
+FRAMING = 20
+"""Bytes that a frame takes of a link besides: preamble, start delimiter and gap."""
 
 
 _OTHERS: Mapping[str, str] = {
@@ -81,7 +84,7 @@ def _no_quantity(text: object, units: Mapping[str, int], what: str, example: str
     number = str(text) if isinstance(text, str | int | float) else ""
     match = _NUMBER.match(number)
     if match is not None and not match[3]:
-        unit = "s" if "s" in units else next(iter(units))
+        unit = next((one for one in ("s", "m") if one in units), next(iter(units)))
         others = ", ".join(other for other in units if other != unit)
         return f"{number} has no unit: write '{number.strip()} {unit}', or take one of {others}"
     unit = "" if match is None else _OTHERS.get(match[3].lower().rstrip("."), "")
@@ -120,6 +123,11 @@ def parse_size(text: object) -> int:
 def parse_time(text: object) -> int:
     """Nanoseconds of a text such as ``1.5 s``. Raises `QuantityError` when the text is no time."""
     return _parse(text, TIME_UNITS, "time", "'10 s'")
+
+
+def parse_length(text: object) -> int:
+    """Millimetres of a text such as ``2 m``. Raises `QuantityError` when the text is no length."""
+    return _parse(text, LENGTH_UNITS, "length", "'2 m'")
 
 
 def parse_share(text: str) -> float:

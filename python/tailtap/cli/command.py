@@ -99,7 +99,7 @@ def _option(parameter: click.Parameter | None) -> str:
 
 PATH = click.Path(path_type=Path)
 PERCENTILE = Percentile()
-TIME, RATE, SIZE, SHARE = map(Quantity, ("time", "rate", "size", "share"))
+TIME, RATE, SIZE, SHARE, LENGTH = map(Quantity, ("time", "rate", "size", "share", "length"))
 CPUS = Cpus()
 COMMON = ("json", "quiet")
 """Options of all commands."""

@@ -42,6 +42,7 @@ COMMANDS = {
     "import": Row("exchange:import_", "read published result files"),
     "bmc": Row("machine:bmc", "serve IPMI for containers and guests"),
     "doctor": Row("machine:doctor", "check what this machine can measure"),
+    "calibrate": Row("calibrate", "try a testbed's cables, taps, clocks and generators"),
     "host audit": Row("host.tuning:audit", "judge what on this machine adds tail latency"),
     "host apply": Row("host.tuning:apply", "set what can be set while the machine runs"),
     "host revert": Row("host.tuning:revert", "put back what `tailtap host apply` has set"),

@@ -5,33 +5,19 @@ Read once more while their cards stamp: some drivers set a clock when that begin
 
 from __future__ import annotations
 
-import os
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
 from tailtap.analysis.clocks.host import HostClock, clock_of_card, step_of
 from tailtap.analysis.evaluation.clocks import of_cards
 from tailtap.base.check import Check
-from tailtap.base.errors import InputError, TailtapError
-from tailtap.base.files import read_text
+from tailtap.base.errors import InputError
 from tailtap.base.units import format_time
-from tailtap.host.facts.machine import physical_nics
-from tailtap.host.knobs.tree import Tree
-from tailtap.host.net.nic import timestamping
-from tailtap.lab.instruments.taps.card_clocks import Watch
-from tailtap.lab.instruments.taps.hardware import judge, stamp
-from tailtap.lab.instruments.taps.links import TapLink
-from tailtap.records.datapath import ByCard
+from tailtap.lab.instruments.taps.clock_readings import CardClock, read_clocks
 
 AREA = "clocks of cards"
-STAMPING_NS = 1_000_000_000
-"""How long each card is made to stamp."""
 MOST_OPEN_NS = 10_000
 """Clocks that are known to this serve for latencies of some microseconds."""
 QUARTZ = 1e-4
@@ -44,71 +30,9 @@ CALLS = {
 UNSET = "let the program that sets it settle (ptp4l, phc2sys), or stop it while packets are stamped"
 
 
-@dataclass(frozen=True)
-class CardClock:
-    """A clock as it was read."""
-
-    device: str
-    ports: tuple[str, ...]
-    quiet: ByCard
-    stamping: ByCard | None = None
-    """Read while its card stamped, after that; None where nobody made it."""
-
-    def __str__(self) -> str:
-        """As people read it: ``/dev/ptp0 (eth0, eth1)``."""
-        return f"{self.device} ({', '.join(self.ports)})"
-
-
 def check_clocks(duration_ns: int) -> Iterator[Check]:
     """The checks of all clocks, which are read for so long."""
     yield from judged(read_clocks(duration_ns))
-
-
-def read_clocks(duration_ns: int) -> list[CardClock]:
-    """The clocks of this machine's cards. Cards without the default route stamp for a second."""
-    ports: dict[int, list[str]] = {}
-    able: set[str] = set()
-    for nic in physical_nics():
-        try:
-            answer = timestamping(nic.name)
-        except (TailtapError, ModuleNotFoundError):  # `check_nics` says so
-            continue
-        if answer.clock is not None:
-            ports.setdefault(answer.clock, []).append(nic.name)
-            if judge(answer).method is not None and read_text(nic / "operstate") == "up":
-                able.add(nic.name)
-    watches = {number: Watch([number]) for number in ports}
-    for watch in watches.values():
-        watch.begin()
-    time.sleep(duration_ns / 1e9)
-    for watch in watches.values():
-        watch.end()
-    free = able - Tree().default_route() if os.geteuid() == 0 else set()
-    return [
-        CardClock(
-            (device := f"/dev/ptp{number}"),
-            tuple(names),
-            ByCard(clock_device=device, readings=watches[number].readings(number)),
-            _stamping([name for name in names if name in free]),
-        )
-        for number, names in sorted(ports.items())
-    ]
-
-
-def _stamping(ports: Sequence[str]) -> ByCard | None:
-    """The readings of the clock of ports that stamp; None where they cannot, or there are none."""
-    if not ports:
-        return None
-    with tempfile.TemporaryDirectory(prefix="tt-") as folder:
-        links = [(TapLink(port, port), Path(folder, f"{port}.stamps")) for port in ports]
-        try:
-            taps = stamp(
-                links, "hardware", lambda: None, duration_ns=STAMPING_NS, count=None, cpu=None
-            )
-        except TailtapError:
-            return None
-    first = taps[ports[0]]
-    return ByCard(clock_device=first.clock_device, readings=first.readings)
 
 
 def judged(clocks: Sequence[CardClock]) -> Iterator[Check]:

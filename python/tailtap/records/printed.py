@@ -29,6 +29,14 @@ class DoctorRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.doctor
     checks: list[CheckRow]
 
 
+class CalibrationRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.calibration/1"):
+    """``tailtap calibrate --json``: a report that can be filed."""
+
+    tailtap: str
+    right: Annotated[bool, says("Whether nothing is poor or missing")]
+    checks: list[CheckRow]
+
+
 class ReportRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.report/1"):
     """``tailtap report --json``."""
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tailtap.doctor.clocks import CardClock, judged
+from tailtap.doctor.clocks import judged
+from tailtap.lab.instruments.taps.clock_readings import CardClock
 from tailtap.records.datapath import ByCard
 from tests.simulation.clocks import SECOND, Clock, read_by
 from tests.simulation.draw import Draw
@@ -23,10 +24,10 @@ def read(clock: Clock, first: int = START_NS, last: int = UNTIL) -> ByCard:
 def card(number: int, clock: Clock, stamping: Clock | None = None) -> CardClock:
     begun = UNTIL + SECOND
     return CardClock(
-        f"/dev/ptp{number}",
-        (f"eth{number}",),
-        read(clock),
-        None if stamping is None else read(stamping, begun, begun + SECOND),
+        device=f"/dev/ptp{number}",
+        ports=[f"eth{number}"],
+        quiet=read(clock),
+        stamping=None if stamping is None else read(stamping, begun, begun + SECOND),
     )
 
 
@@ -75,7 +76,7 @@ def test_a_clock_that_jumps_as_its_card_begins_to_stamp_is_told() -> None:
 
 
 def test_what_cannot_be_read_is_untested_and_no_clock_is_missing() -> None:
-    unread = CardClock("/dev/ptp0", ("eth0",), ByCard())
+    unread = CardClock(device="/dev/ptp0", ports=["eth0"], quiet=ByCard())
     assert said(unread) == {"/dev/ptp0 (eth0)": ("untested", "it cannot be read")}
     assert said() == {"clocks": ("missing", "no card here has a clock (/dev/ptpN)")}
     assert said(card(0, GOOD))["/dev/ptp0 (eth0): while stamping"][0] == "untested"

@@ -51,9 +51,14 @@ def describe(root: Path = ROOT) -> Environment:
         cgroup_versions=facts.cgroup_versions(root),
         clocksource=facts.clocksource(root),
         interrupts=facts.interrupts(root),
-        nics=[_nic(path) for path in facts.physical_nics(root)],
+        nics=nics(root),
         versions={**_versions(), "kernel": facts.kernel_release(root)},
     )
+
+
+def nics(root: Path = facts.ROOT) -> list[Nic]:
+    """The network cards."""
+    return [_nic(path) for path in facts.physical_nics(root)]
 
 
 @functools.cache

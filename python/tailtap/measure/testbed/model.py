@@ -6,6 +6,7 @@ Which cables a measurement uses is a pure function of it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -232,6 +233,21 @@ def cables_of(testbed: Testbed, entries: int = 1) -> tuple[Cables, ...]:
         with contextlib.suppress(InputError):  # these may be for something else
             made.append(_pair(roles, *pair))
     return tuple(made)
+
+
+def senders_of(testbed: Testbed) -> list[Socket | None]:
+    """For each cable, the end that sends what is measured: of those of the DuT in turn the other
+    end, and the DuT's. None for cables between other hosts.
+    """
+    places = itertools.count()
+    found: list[Socket | None] = []
+    for cable in testbed.cables:
+        if testbed.roles.dut not in (end.host for end in cable.ends):
+            found.append(None)
+            continue
+        own, other = _turned(cable, testbed.roles.dut).ends
+        found.append(own if next(places) % 2 else other)
+    return found
 
 
 def _pair(roles: RoleMap, before: Cable, behind: Cable) -> Cables:

@@ -15,7 +15,7 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.lab.topology.graphs import Cables
 from tailtap.measure.roles.foresee import foresee
 from tailtap.measure.testbed.check import Heard, judge
-from tailtap.measure.testbed.model import Cable, Socket, cables_of, read_testbed
+from tailtap.measure.testbed.model import Cable, Socket, cables_of, read_testbed, senders_of
 from tailtap.records.printed import Answer
 
 TWO = """\
@@ -278,6 +278,27 @@ def test_the_answers(
 ) -> None:
     found = judge(cable, heard(**pairs), down, set("abcds"))
     assert (found.answer, found.said) == (answer, said)
+
+
+@pytest.mark.parametrize(
+    ("sender", "answer", "said"),
+    [
+        (A, "wrong", "s:0 sees what b:0 sends, and a:0 sends what is measured: it is on the other"),
+        (B, "ok", ""),
+    ],
+)
+def test_a_splitter_copies_the_fibre_that_is_measured(
+    sender: Socket, answer: Answer, said: str
+) -> None:
+    found = judge(SPLIT, heard(a="b", b="as"), set(), set("abs"), sender)
+    assert found.answer == answer
+    assert found.said.startswith(said)
+
+
+def test_cables_of_the_device_send_in_turn(tmp_path: Path) -> None:
+    text = THREE.replace("roles:", "  - {ends: [loadgen:x, stamper:y]}\nroles:")
+    found = senders_of(read_testbed(written(tmp_path, text)))
+    assert found == [Socket("loadgen", "g0"), Socket("dut", "d1"), None]
 
 
 def test_a_host_that_is_not_there_leaves_its_cables_open() -> None:

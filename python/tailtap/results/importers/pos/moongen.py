@@ -12,6 +12,7 @@ from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
 from tailtap.analysis.evaluation.values import Column, Pair, require_counts
 from tailtap.base.errors import InputError
+from tailtap.base.units import FRAMING
 from tailtap.records.evaluation import PartialLatency
 
 HISTOGRAM = re.compile(r"hist[^/]*_run\d+\.csv")
@@ -21,8 +22,6 @@ BUCKET_NS = 100
 SECOND_NS = 1_000_000_000
 #: A log has a line for each second of a run: half a year is the most.
 MOST_SECONDS = 10_000_000
-#: What a frame takes of a link besides: preamble, start delimiter and gap, in bytes.
-FRAMING = 20
 LONGEST_LINE = 1000
 #: The last lines of a log, one a device and direction; terminals get them in colours.
 _TOTAL = re.compile(r"(?P<direction>RX|TX)[^:]*: .*\btotal (?P<packets>\d{1,15}) packets")
