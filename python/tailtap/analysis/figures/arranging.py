@@ -492,9 +492,12 @@ def _nothing(figure: Figure, layout: Layout) -> str:
     if figure.kind == "highest-rate":
         return "no run is of a search: `tailtap search` finds what this figure shows"
     if figure.kind == "counter":
-        from tailtap.analysis.interrupts.runs import known
+        from tailtap.analysis.interrupts.runs import EACH, known
 
         names = dict.fromkeys(name for one in layout.placed for name in known(one.run))
         told = ", ".join(names)
-        return f"no run counted {figure.counter!r}" + (f"; they counted {told}" if told else "")
+        wanted = [figure.counter, *({figure.per} - {None, *EACH})]
+        return f"no run counted {' and '.join(map(repr, wanted))}" + (
+            f"; they counted {told}" if told else ""
+        )
     return "no run has what this kind of figure shows"

@@ -221,10 +221,11 @@ class Figure(Strict):
         "such as LOC or NET_RX softirq.",
         examples=["dTLB-load-misses"],
     )
-    per: Literal["packet", "second", "run"] | None = Field(
+    per: str | None = Field(
         default=None,
-        description="What counters are told by: by default packet, and second for interrupts.",
-        examples=["second"],
+        description="What counters are told by: packet, the default, second, that of interrupts, "
+        "run, or the name of another counter, of which they are a share.",
+        examples=["second", "dTLB-loads"],
     )
     method: Literal["papers", "tailtap"] | None = Field(
         default=None,

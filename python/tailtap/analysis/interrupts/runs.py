@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -327,7 +326,8 @@ def sampled_run(
     return analyse(run.slug, stored, samples, one_clock=shared, clock=clock, options=options)
 
 
-Per = Literal["packet", "second", "run"]
+EACH = ("packet", "second", "run")
+"""What counters are told by, besides other counters."""
 LIFETIME, RUN = "lifetime", "run"
 
 
@@ -361,10 +361,15 @@ def _events(run: Run) -> dict[str, tuple[Window, str]]:
     return found
 
 
-def counted(run: Run, name: str, per: Per) -> float | None:
-    """How often `name` of `known` was counted in the `run`, or per ``packet`` or ``second``."""
-    total = known(run).get(name)
-    return None if total is None else _each(run, name, total, per)
+def counted(run: Run, name: str, per: str) -> float | None:
+    """How often `name` of `known` was counted in the `run`, or per ``packet``, ``second`` or
+    another of them: a share.
+    """
+    every = known(run)
+    total = every.get(name)
+    if total is None or per in every:
+        return total / every[per] if total is not None and every[per] else None
+    return _each(run, name, total, per)
 
 
 def by_packet(run: Run) -> dict[str, float]:
@@ -373,7 +378,7 @@ def by_packet(run: Run) -> dict[str, float]:
     return {name: count for name, count in each if count is not None}
 
 
-def interrupts(run: Run, per: Per) -> dict[str, float]:
+def interrupts(run: Run, per: str) -> dict[str, float]:
     """Interrupts and softirqs of the device's CPUs by kind, those that occurred at all."""
     found = ((name, counted(run, name, per)) for name in _kinds(run)[0])
     return {name: count for name, count in found if count}
@@ -385,7 +390,7 @@ def packets(run: Run) -> int | None:
     return came or run.packets
 
 
-def _each(run: Run, name: str, total: float, per: Per) -> float | None:
+def _each(run: Run, name: str, total: float, per: str) -> float | None:
     match per:
         case "packet":
             number = packets(run)
@@ -395,6 +400,8 @@ def _each(run: Run, name: str, total: float, per: Per) -> float | None:
             return total / seconds if seconds else None
         case "run":
             return total
+        case _:
+            return None
 
 
 def _seconds(run: Run, name: str) -> float:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import Time
+from tailtap.host.net.pci import VFIO
 from tailtap.lab.forwarders import dpdk
 from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
@@ -143,24 +144,46 @@ UNUSED = {4: "192.0.2.0/24", 6: "2001:db8::/32"}
 """Prefixes for documentation: l3fwd wants a route of each version."""
 
 
+class L3fwdOptions(ExampleOptions):
+    """Options of the examples, and how many CPUs forward."""
+
+    cpu_per_port: bool = Field(
+        default=False,
+        description="Whether each port is polled on a CPU of its own, the first two of dut.cpus. "
+        "Each port needs two queues to send by, which cards have, and links of the lab have not.",
+        examples=[True],
+    )
+
+    @model_validator(mode="after")
+    def _ports_have_queues(self) -> L3fwdOptions:
+        if self.cpu_per_port and self.driver != VFIO:
+            raise ValueError(
+                f"cpu_per_port needs ports with two queues to send by: take driver {VFIO}, which "
+                "drives cards"
+            )
+        return self
+
+
 class DpdkL3fwd(Dpdk):
     """``l3fwd`` on the first of the DuT's CPUs: through the kernel, a port has one queue."""
 
     name = "dpdk-l3fwd"
     summary = "DPDK's example l3fwd polls both ports and routes by longest prefix match (layer 3)."
     documentation = (
-        "It runs on the first of the DuT's CPUs. Its routes are the flows' addresses. Needs `make "
+        "It runs on the first of the DuT's CPUs, or polls each port of a card on a CPU of its own "
+        "(`cpu_per_port`). Its routes are the flows' addresses. Needs `make "
         "forwarders`. Ready within 20 s."
     )
     routes = True
-    Options: type[BaseModel] = ExampleOptions
+    Options: type[BaseModel] = L3fwdOptions
     needs: Sequence[Need] = (built("dpdk-l3fwd"),)
 
     def words(
-        self, dut: Dut, options: ExampleOptions, setting: Setting, work: WorkFolder
+        self, dut: Dut, options: L3fwdOptions, setting: Setting, work: WorkFolder
     ) -> tuple[list[str], list[str]]:
-        # Both ports, whatever address packets are sent to; queue 0 of each on core 0.
-        words = ["-p", "3", "-P", "--config", f"({INGRESS},0,0),({EGRESS},0,0)"]
+        cpus = dut.cpus[: 2 if options.cpu_per_port else 1]
+        # Both ports, whatever address packets are sent to.
+        words = ["-p", "3", "-P", "--config", polled(len(cpus))]
         words += ["--parse-ptype", "--lookup", "lpm"]
         there, back = (
             [setting.flows[way.flow].ranges() for way in setting.lab.ways[dut.node]
@@ -172,7 +195,14 @@ class DpdkL3fwd(Dpdk):
             words += [f"--rule_ipv{version}", str(work.put(f"routes{version}", lines))]
         for number, mac in zip((INGRESS, EGRESS), dpdk.next_hops(dut, setting), strict=True):
             words.append(f"--eth-dest={number},{mac}")
-        return dpdk.lcores(dut.cpus[:1]), words
+        return dpdk.lcores(cpus), words
+
+
+def polled(cores: int) -> str:
+    """Queue 0 of each port, and the logical core out of one or two that polls it, as l3fwd has
+    them.
+    """
+    return f"({INGRESS},0,0),({EGRESS},0,{cores - 1})"
 
 
 def routes(there: Sequence[Ranges], back: Sequence[Ranges], ip: int, version: int) -> Iterator[str]:

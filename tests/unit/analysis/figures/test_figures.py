@@ -229,11 +229,15 @@ def test_counters_are_told_by_kind_packet_and_second(tmp_path: Path) -> None:
     assert list(mark.y) == [500 / (found.taps["ingress"].came or 0)]
     (mark,) = drawn(runs, kind="counter", counter="LOC", per="second").panels[0].marks
     assert list(mark.y) == [250]
+    (mark,) = drawn(runs, kind="counter", counter="NET_RX softirq", per="LOC").panels[0].marks
+    assert list(mark.y) == [20 / 500]
     every = drawn(runs, kind="interrupts")
     assert every.categories == ("LOC", "NET_RX softirq", "device")
     assert list(every.panels[0].marks[0].y) == [250, 10, 1.5]
     with pytest.raises(InputError, match="no run counted 'cycles'; they counted LOC, device"):
         drawn(runs, kind="counter", counter="cycles")
+    with pytest.raises(InputError, match="no run counted 'LOC' and 'cycles'; they counted LOC"):
+        drawn(runs, kind="counter", counter="LOC", per="cycles")
 
 
 def test_the_file_is_read_again_with_lines(tmp_path: Path, runs: list[Run]) -> None:

@@ -17,7 +17,14 @@ from tailtap.base.proc import parse_stat
 from tailtap.base.schema import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
 from tailtap.lab.forwarders import dpdk, ovs, routing
-from tailtap.lab.forwarders.dpdk_examples import DRAIN, ExampleOptions, built, routes
+from tailtap.lab.forwarders.dpdk_examples import (
+    DRAIN,
+    ExampleOptions,
+    L3fwdOptions,
+    built,
+    polled,
+    routes,
+)
 from tailtap.lab.forwarders.program import cpu_time
 from tailtap.lab.forwarders.rules import read_rules, read_set
 from tailtap.lab.forwarders.suricata import (
@@ -42,6 +49,13 @@ def test_l3fwd_gets_a_route_for_every_address_of_the_flows() -> None:
     flows = [Flows(src="10.0.0.1", dst="10.1.0.0-10.1.0.5").ranges(4)]
     assert list(routes(flows, [], 4, 4)) == ["R10.1.0.0/30 1", "R10.1.0.4/31 1", "R10.0.0.1/32 0"]
     assert list(routes(flows, [], 4, 6)) == ["R2001:db8::/32 1"]
+
+
+def test_l3fwd_polls_on_one_cpu_or_each_port_of_a_card_on_its_own() -> None:
+    assert [polled(1), polled(2)] == ["(0,0,0),(1,0,0)", "(0,0,0),(1,0,1)"]
+    assert L3fwdOptions(driver="vfio-pci", cpu_per_port=True).cpu_per_port
+    with pytest.raises(ValidationError, match="take driver vfio-pci"):
+        L3fwdOptions(cpu_per_port=True)
 
 
 def test_what_comes_in_at_the_other_port_leaves_by_the_first() -> None:
