@@ -9,6 +9,9 @@ each packet and hands it to the other end; for a dummy device it allocates and f
 takes frames from memory by itself (AF_XDP's zero copy) has neither for each packet, so what is left
 there is the program's own, to be compared with the `NEEDED` rate. Only tailtap writes ids.
 
+Two threads send through two queues on CPUs 0 and 1, and are shown beside one as a ratio. Each CPU
+also receives what it sent, so that of a machine with two CPUs nothing is left for anybody else.
+
 Pacing: each program sends 100 kpkt/s on CPU 1; the tap at the other end of the pair stamps. Beside
 it stands how often that CPU was interrupted, by its timer alone some hundred times a second: an
 interrupt that takes longer than a gap makes one gap too long and several too short, whoever sends.
@@ -50,10 +53,10 @@ TRAFGEN = """\
 """A packet of 64 B with the type byte that the tap looks for; its id is always 0."""
 
 
-def own(back_end: str) -> list[str]:
-    """Our generator, asked for more than any machine can send."""
+def own(back_end: str, cpus: str = str(CPU)) -> list[str]:
+    """Our generator, asked for more than any machine can send, with a thread on each CPU."""
     command = [TAILTAP, "generate", "gen", "--rate", "100 Mpkt/s", "--duration", "30 s", "--quiet"]
-    return [*command, "--cpu", str(CPU), "--generator", back_end]
+    return [*command, "--cpu", cpus, "--generator", back_end]
 
 
 def testpmd(driver: str) -> list[str]:
@@ -94,6 +97,8 @@ class NoDummy(Exception):
 def into_pair(namespace: Namespace, command: list[str]) -> list[float]:
     """The throughput into a veth pair, by what its other end receives."""
     namespace.veth("gen", "in")
+    for port, way in (("in", "rx"), ("gen", "tx")):
+        namespace.run("ethtool", "-L", port, way, "2")
     return throughput(namespace, command, "in", "rx")
 
 
@@ -201,9 +206,14 @@ def main() -> None:
     print(f"as fast as it goes, median of {ROUNDS} rounds in turn\n")
     for where, measure in (("veth pair", into_pair), ("dummy device", into_nothing)):
         print(f"{where:32}{'kpkt/s':>8}{'own ns/packet':>16}{'kernel ns/packet':>18}")
+        one, two = "tailtap generate, af_xdp", "tailtap generate, 2 threads"
+        more = {two: own("af_xdp", f"0,{CPU}")} if measure is into_pair else {}
         with contextlib.suppress(NoDummy):
-            for name, (rate, own_ns, kernel_ns) in in_turn(fast, measure).items():
+            found = in_turn({**fast, **more}, measure)
+            for name, (rate, own_ns, kernel_ns) in found.items():
                 print(f"{name:32}{rate / 1000:8.0f}{own_ns:16.0f}{kernel_ns:18.0f}")
+            if more:
+                print(f"{'1 thread : 2 threads':32}1 : {found[two][0] / found[one][0]:.2f}")
     print(
         f"at {NEEDED / 1e6:g} Mpkt/s, the papers' highest rate, a packet has {1e9 / NEEDED:.0f} ns"
     )

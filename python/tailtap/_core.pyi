@@ -421,8 +421,11 @@ class _Sending(TypedDict):
     back_end: str
     bypass: bool
 
-def generate(flows: Sequence[_Sending], *, cpu: int | None = None) -> list[dict[str, Any]]:
+def generate(flows: Sequence[_Sending], *, cpus: Sequence[int] = ()) -> list[dict[str, Any]]:
     """Send flows (`rate` in pkt/s, `sizes` in bytes with FCS); generator.json of each.
+
+    A thread on each of `cpus` sends its share of each flow through a queue of its own; without CPUs
+    one thread sends all.
 
     A pattern is its name and its values; addresses and ports are the first one and how many. A
     replay is a capture, sent in place of packets of ours, and whether to write ids into it;

@@ -86,12 +86,13 @@ def parsed(words: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def test_one_process_is_given_all_flows() -> None:
     """What the generator of an experiment asks for is understood as it was meant."""
-    fast = Traffic.model_validate({"rate": "10 kpkt/s", "duration": "2 s", "cpu": 3})
-    slow = Traffic.model_validate({"rate": "7 pkt/s", "duration": "2 s", "size": "imix", "cpu": 3})
+    common = {"duration": "2 s", "cpus": [3, 4]}
+    fast = Traffic.model_validate({"rate": "10 kpkt/s", **common})
+    slow = Traffic.model_validate({"rate": "7 pkt/s", "size": "imix", **common})
     sendings = [Sending("a", fast), Sending("b", slow)]
     command = OwnGenerator("af_xdp")._command(LocalHost(), sendings)
     first, others = parsed(command[command.index("generate") + 1 :])
-    assert (first.pop("cpu"), first.pop("json"), first.pop("quiet")) == (3, True, False)
+    assert (first.pop("cpu"), first.pop("json"), first.pop("quiet")) == ([3, 4], True, False)
     for other in others:
         assert (other.pop("cpu"), other.pop("json"), other.pop("quiet")) == (None, False, False)
     sent = [FlowOptions(**flow).sending() for flow in (first, *others)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +27,10 @@ from labtools import (
     write_experiment,
 )
 from namespaces import TAILTAP, Namespace
+from numpy.typing import NDArray
 from stamps import read_stamps
+
+SECOND_NS = 1_000_000_000
 
 
 @pytest.mark.alone
@@ -212,3 +217,70 @@ def test_a_queue_that_is_taken_and_an_interface_that_vanishes(namespace: Namespa
     assert process.returncode == 3
     assert "interface gen vanished" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("queues", "back_end"), [(2, "af_xdp"), (4, "af_xdp"), (1, "af_packet")])
+def test_threads_share_one_schedule(
+    namespace: Namespace, tmp_path: Path, queues: int, back_end: str
+) -> None:
+    """What an independent recorder says of two threads: ids, their order, the rate, the slip."""
+    count, rate, capture = 4_000, 20_000, tmp_path / "x.pcap"
+    several = ("numtxqueues", str(queues), "numrxqueues", str(queues))
+    namespace.run("ip", "link", "del", "gen")
+    namespace.run("ip", "link", "add", "gen", *several, "type", "veth", "peer", "in", *several)
+    for end in ("gen", "in"):
+        namespace.run("ip", "link", "set", end, "up")
+    with namespace.sniffer("in", count, capture):
+        ahead = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
+        words = ("--rate", f"{rate} pkt/s", "--count", str(count), "--generator", back_end)
+        sent = namespace.tailtap("generate", "gen", *words, "--cpu", "0-1", "--json")
+    report = json.loads(sent.stdout)
+    assert (report["threads"], report["sent"], report["failed"]) == (2, count, 0)
+    assert report["with_id"] == count
+    assert report["achieved_rate"] == pytest.approx(rate, rel=0.2)
+
+    times, ids = recorded(capture)
+    assert np.array_equal(np.sort(ids), np.arange(count))
+    for thread in range(2):
+        assert np.all(np.diff(ids[ids % 2 == thread]) > 0)
+    late = times - ahead - report["first_ns"] - ids * (SECOND_NS // rate)
+    slip = report["slip_ns"]
+    # The recorder's clock has microseconds, and is read beside that of the schedule.
+    assert late.min() >= slip["min"] - 2_000
+    assert np.quantile(late, 0.5) >= slip["percentiles"][0]["value"] - 2_000
+    assert late.max() >= slip["max"] - 2_000 or report["bunched"]
+
+
+def recorded(capture: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Times (ns) and ids of a pcap of packets of 64 B, read by hand."""
+    fields = [("s", "<u4"), ("us", "<u4"), ("lengths", "<u8"), ("headers", "V42"), ("id", "<u4")]
+    rows = np.fromfile(capture, [*fields, ("rest", "V14")], offset=24)
+    return rows["s"].astype(np.int64) * SECOND_NS + rows["us"] * 1000, rows["id"].astype(np.int64)
+
+
+def test_more_threads_than_queues_are_refused_until_there_are_as_many(namespace: Namespace) -> None:
+    words = "--rate '1 kpkt/s' --count 10 --generator af_xdp --cpu 0-1"
+    namespace.run("ethtool", "-L", "gen", "tx", "1")
+    said = "2 threads need a queue each, and interface gen sends through 1"
+    namespace.refuses((f"generate gen {words}", 2, said))
+    refused = namespace.tailtap("generate", "gen", *shlex.split(words), check=False).stderr
+    namespace.run(*shlex.split(refused.rpartition("try `")[2].partition("`")[0]))
+    namespace.tailtap("generate", "gen", *shlex.split(words))
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("back_end", ["af_packet", "af_xdp"])
+def test_how_fast_is_what_the_kernel_counted(namespace: Namespace, back_end: str) -> None:
+    words = ("--how-fast", "--size", "64 B,512 B", "--generator", back_end, "--rate", "2 kpkt/s")
+    found = json.loads(namespace.tailtap("generate", "gen", *words, "--cpu", "1", "--json").stdout)
+    assert [one["size"] for one in found["sizes"]] == [64, 512]
+    least = 0.0
+    for one in found["sizes"]:
+        assert [at["share"] for at in one["at"]] == [0.1, 0.5, 0.9, None]
+        assert [at["rate"] for at in one["at"]][-1] == 2_000
+        for at in one["at"][:-1]:
+            assert at["rate"] == pytest.approx(at["share"] * one["highest"], abs=1)
+            assert 0 < at["achieved_rate"] < 1.01 * at["rate"]
+        # Each rate was sent for half a second, and all that was sent arrived.
+        least += 0.5 * sum(at["rate"] for at in one["at"])
+    assert namespace.received("in") > least

@@ -13,6 +13,8 @@ use crate::cpu::check;
 /// Kinds of hardware whose packets begin with IP (linux/if_arp.h): of tun, WireGuard and others without
 /// any (ARPHRD_NONE), PPP, tunnels of IP, SIT, GRE, GRE over IPv6, and cellular modems (ARPHRD_RAWIP).
 const WITHOUT_ETHERNET: [u16; 8] = [0xfffe, 512, 768, 769, 776, 778, 823, 519];
+/// The request for the numbers of queues; linux/ethtool.h.
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// The column of /proc/net/dev that counts drops, behind bytes, packets and errors.
 const RECEIVE_DROPS: usize = 3;
 
@@ -60,6 +62,17 @@ pub struct Interface {
     pub up: bool,
     /// Whether its packets are frames of Ethernet; else they begin with IP.
     pub ethernet: bool,
+}
+
+/// The queues that an interface sends through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// How many.
+    pub queues: usize,
+    /// How many it may be given.
+    pub most: usize,
+    /// Whether they receive as well.
+    pub combined: bool,
 }
 
 impl Interface {
@@ -148,6 +161,30 @@ impl Interface {
             libc::freeifaddrs(first);
             Ok(linked)
         }
+    }
+
+    /// The queues that it sends through. One that does not say so has one.
+    pub fn queues(&self) -> Result<Queues, InterfaceError> {
+        // struct ethtool_channels of linux/ethtool.h: the command, four maxima, and the numbers of queues
+        // that receive, send, do neither and do both.
+        let mut channels = [0u32; 9];
+        channels[0] = ETHTOOL_GCHANNELS;
+        let system = |source| InterfaceError::System { name: self.name.clone(), source };
+        let socket = control_socket().map_err(system)?;
+        // SAFETY: the request reads and writes a structure of nine words.
+        let told = unsafe { with_data(&socket, &self.name, libc::SIOCETHTOOL, &mut channels) };
+        let [_, _, most_send, _, most_both, _, send, _, both] = channels;
+        Ok(match told {
+            Ok(()) => Queues {
+                queues: (send + both) as usize,
+                most: (most_send + most_both) as usize,
+                combined: most_both > 0,
+            },
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                Queues { queues: 1, most: 1, combined: true }
+            }
+            Err(error) => return Err(system(error)),
+        })
     }
 
     /// Whether the interface still exists in this namespace, under whatever name.

@@ -297,11 +297,11 @@ impl Sending {
 }
 
 #[pyfunction]
-#[pyo3(signature = (flows, *, cpu=None), name = "generate")]
-fn send(py: Python<'_>, flows: Vec<Sending>, cpu: Option<usize>) -> PyResult<Bound<'_, PyAny>> {
+#[pyo3(signature = (flows, *, cpus=vec![]), name = "generate")]
+fn send(py: Python<'_>, flows: Vec<Sending>, cpus: Vec<usize>) -> PyResult<Bound<'_, PyAny>> {
     let flows: Vec<_> = flows.into_iter().map(Sending::options).collect::<PyResult<_>>()?;
-    let reports =
-        on_own_thread(py, "tt-generate", || generate::generate(&flows, cpu))?.map_err(|error| {
+    let reports = on_own_thread(py, "tt-generate", || generate::generate(&flows, &cpus))?.map_err(
+        |error| {
             let input = match &error {
                 GenerateError::Interface(error) => is_input(error),
                 GenerateError::Replay(error) => return of_replay(error),
@@ -314,12 +314,14 @@ fn send(py: Python<'_>, flows: Vec<Sending>, cpu: Option<usize>) -> PyResult<Bou
                 _ => true,
             };
             refused(input, &error)
-        })?;
+        },
+    )?;
     let sent = flows.into_iter().zip(reports).map(|(flow, report)| Sent {
         schema: "tailtap.generator/1",
         interface: flow.interface,
         rate: flow.pace.map(|(_, rate)| rate),
-        cpu,
+        cpu: cpus.first().copied(),
+        threads: cpus.len().max(1),
         report,
     });
     plain(py, &sent.collect::<Vec<_>>())
@@ -332,6 +334,7 @@ struct Sent {
     interface: String,
     rate: Option<u64>,
     cpu: Option<usize>,
+    threads: usize,
     #[serde(flatten)]
     report: generate::Report,
 }

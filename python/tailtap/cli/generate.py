@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tailtap.base.errors import InputError, Interrupted
-from tailtap.cli.command import PATH, RATE, TIME, Command, command
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.command import CPUS, PATH, RATE, TIME, Answer, Command, command, refuse
+from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
+    from tailtap.cli.flow import FlowOptions
     from tailtap.records.datapath import GeneratorRecord
 
 NEXT = "--next"
-COMMON = ("cpu", "json", "quiet")
+COMMON = ("cpu", "how_fast", "json", "quiet")
 """Options of all flows together."""
 
 
@@ -49,6 +50,10 @@ class Several(Command):
         (
             "tailtap generate a --rate '1 kpkt/s' --count 9 --next b --rate '2 kpkt/s' --count 9",
             "send a flow into each of two interfaces",
+        ),
+        (
+            "tailtap generate eth0 --how-fast --generator af_xdp --cpu 2-3",
+            "measure how fast two threads send",
         ),
     ),
 )
@@ -155,8 +160,9 @@ class Several(Command):
 )
 @click.option(
     "--cpu",
-    type=click.IntRange(min=0),
-    help="The CPU of the thread that sends all flows.",
+    type=CPUS,
+    help="The CPU of the thread that sends all flows; of several, '2-3', a thread on each, which "
+    "sends its share through a queue of its own.",
 )
 @click.option(
     "--generator",
@@ -164,6 +170,13 @@ class Several(Command):
     type=click.Choice(("af_packet", "af_xdp")),
     help="af_packet: a system call for each packet. af_xdp: faster, through shared memory "
     "(packets up to 4100 B), in native mode where the driver has it.",
+)
+@click.option(
+    "--how-fast",
+    is_flag=True,
+    help="Measure how many packets a second leave by frame size (of --size, or those of RFC 2544), "
+    "and how late they leave at 10, 50 and 90 % of it; with --rate at this rate as well. "
+    "Two seconds a size.",
 )
 @click.option(
     "--no-bypass",
@@ -189,12 +202,21 @@ class Several(Command):
 )
 @click.pass_context
 def generate(
-    context: click.Context, /, *, cpu: int | None, json: bool, quiet: bool, **flow: Any
-) -> None:
+    context: click.Context,
+    /,
+    *,
+    cpu: list[int] | None,
+    how_fast: bool,
+    json: bool,
+    quiet: bool,
+    **flow: Any,
+) -> Answer | None:
     """Send UDP packets with unique ids on a fixed schedule, in open loop.
 
     Rate and pattern fix when each packet is due, whatever happened to earlier ones. The report
-    states the slip: how late packets left. One thread spins on the clock; give it a CPU of its own.
+    states the slip: how late packets left. A thread spins on the clock; give it a CPU of its own.
+    Of several threads each sends its share of one schedule: ids stay unique, and those of a queue
+    in order; packets of different queues may pass each other.
 
     The packets are in MoonSniff's layout: Ethernet, IPv4 from 10.0.0.1 to 10.1.0.1 (or IPv6 from
     fd00::1 to fd00:0:0:1::1), UDP from port 1024 to 53, and as payload the id (32 bits,
@@ -209,12 +231,17 @@ def generate(
     from tailtap.records.datapath import SeveralRecord
     from tailtap.records.record import printed
 
+    cpus = cpu or []
+    if how_fast:
+        return _how_fast(FlowOptions(**flow), cpus, context.meta[NEXT], unless(json or quiet))
     asked = [FlowOptions(**flow)]
     for other in context.meta[NEXT]:
         if given := [name for name in COMMON if other.pop(name) not in (None, False)]:
-            raise InputError(f"--{given[0]} is of all flows: give it before the first {NEXT}")
+            raise InputError(
+                f"--{given[0].replace('_', '-')} is of all flows: give it before the first {NEXT}"
+            )
         asked.append(FlowOptions(**other))
-    sent = _core.generate([one.sending() for one in asked], cpu=cpu)
+    sent = _core.generate([one.sending() for one in asked], cpus=cpus)
     reports = [one.report(told) for told, one in zip(sent, asked, strict=True)]
     several = len(reports) > 1
     if json:
@@ -229,6 +256,32 @@ def generate(
         raise Interrupted(
             "the traffic was ended early by a signal; the report covers what was sent"
         )
+    return None
+
+
+def _how_fast(
+    flow: FlowOptions, cpus: list[int], others: Sequence[Any], tell: Callable[[str], None]
+) -> Answer:
+    """How fast the generator sends by frame size, and how late."""
+    from tailtap.cli.console import print_section
+    from tailtap.cli.flow import DEFAULT_SIZE
+    from tailtap.lab.generators.rates import SIZES, measure_rates
+    from tailtap.show.sections.machine import rates_section
+
+    refuse(
+        (bool(others), f"--how-fast measures one interface: leave {NEXT} out"),
+        (flow.replay is not None, "--how-fast sends packets of its own: leave --replay out"),
+        (
+            any((flow.duration, flow.count, flow.warm_up, flow.warm_up_packets, flow.pause)),
+            "--how-fast sends each rate for half a second: leave lengths and warm-ups out",
+        ),
+    )
+    rate, flow.count = flow.rate, 1
+    flow.rate = flow.rate or 1
+    sending = flow.sending()
+    sizes = SIZES if flow.size == DEFAULT_SIZE else sorted(set(sending["sizes"]))
+    found = measure_rates(sending, cpus=cpus, sizes=sizes, rate=rate, tell=tell)
+    return Answer(found, lambda: print_section(rates_section(found)))
 
 
 def _lines(report: GeneratorRecord) -> Iterator[str]:

@@ -64,7 +64,7 @@ from tailtap.lab.neighbours import Asked
 from tailtap.lab.platforms import PLATFORMS, Devices, DutSpec, Platform
 from tailtap.lab.platforms.boot import PortOptions
 from tailtap.lab.topology.graph import Graph
-from tailtap.lab.topology.graphs import FORWARD, REVERSE, Cables
+from tailtap.lab.topology.graphs import FORWARD, REVERSE, Cables, with_queues
 from tailtap.records.machine import Traits, together
 
 DIRECTION = "direction"
@@ -457,7 +457,7 @@ class Experiment(Strict):
     @property
     def senders(self) -> tuple[int, ...]:
         """The CPUs of the generators, ascending."""
-        return tuple(sorted({self.traffic_of(flow).cpu for flow in self.flows}))
+        return tuple(sorted({cpu for flow in self.flows for cpu in self.traffic_of(flow).senders}))
 
     @property
     def unobserved(self) -> Sequence[str]:
@@ -616,6 +616,7 @@ class Experiment(Strict):
             paths=self.dut.paths if self.dut.is_network else None,
             clients=self.senders if self.answers else (),
         )
+        graph = with_queues(graph, {one: len(self.traffic_of(one).senders) for one in self.flows})
         return with_links_over(graph, self.dut.over, functions=self.dut.functions)
 
     def _ports(self) -> Ports | None:

@@ -261,7 +261,7 @@ def _reaches_out(links: Mapping[str, Sequence[str]], start: str, without: Sequen
 MOST_NODES = 100
 MOST_FLOWS = 1000
 PATH: Final = "path"
-OF_FLOWS: Final = ("rate", "pattern", "size", "flows", "ttl", "cpu")
+OF_FLOWS: Final = ("rate", "pattern", "size", "flows", "ttl", "cpu", "cpus")
 """Keys of `traffic` that a flow may have of its own."""
 DESTINATIONS: Mapping[int, Address] = {4: IPv4Address("198.19.0.0"), 6: IPv6Address("2001:2::")}
 """The destinations of flows follow these, by version of IP: of the networks that are kept for
@@ -381,7 +381,9 @@ def _sent_as(
     sent = traffic
     if own:
         with as_misfit(("dut", "flows", name), Traffic, OF_FLOWS, [("traffic",)]):
-            sent = Traffic.model_validate({**common, **own})
+            elsewhere = {"cpu", "cpus"} if {"cpu", "cpus"} & own.keys() else set[str]()
+            shared = {key: value for key, value in common.items() if key not in elsewhere}
+            sent = Traffic.model_validate({**shared, **own})
     flows = sent.flows if isinstance(sent.flows, Flows) else numbered(sent.flows, sent.ip)
     if dut.routing == "address" and flows.dst is None:
         destination = DESTINATIONS[sent.ip] + place + 1

@@ -165,8 +165,7 @@ def slipped(generator: Generator, slip_limit: int) -> str | None:
 
 def _late(generator: Generator) -> int | None:
     """After how many ns the last 1 % of the packets left; None when nothing was sent."""
-    rows = generator.slip_ns.percentiles if generator.slip_ns else ()
-    return next((row.value for row in rows if row.p == SLIP_P), None)
+    return None if generator.slip_ns is None else generator.slip_ns.at(SLIP_P)
 
 
 def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:

@@ -15,6 +15,7 @@ from tailtap.records.record import (
     Open,
     Record,
     Sequenced,
+    Share,
     Texts,
     Whole,
     Width,
@@ -30,6 +31,10 @@ class Slip(Record, kw_only=True):
     mean: Number | None = None
     max: Whole | None = None
     percentiles: list[Sequenced] = []
+
+    def at(self, p: float) -> int | None:
+        """How late all packets but a share of 1 - `p` left at most; None where nobody says."""
+        return next((row.value for row in self.percentiles if row.p == p), None)
 
 
 class Generator(Record, kw_only=True):
@@ -76,7 +81,8 @@ class GeneratorRecord(Generator, kw_only=True, tag_field="schema", tag="tailtap.
     slip_ns: Slip | None
     interface: str | None = None
     rate: Count | None = None
-    cpu: Cpu | None = None
+    cpu: Annotated[Cpu | None, says("Of its first thread")] = None
+    threads: Annotated[Count | None, says("How many send it, each through its own queue")] = None
     phase_ns: Annotated[
         Count | None, says("How much later than the process's first flow it began")
     ] = None
@@ -109,6 +115,39 @@ class SeveralRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.gener
     """``tailtap generate --json`` of several flows."""
 
     flows: list[GeneratorRecord]
+
+
+class RateAsked(Record, kw_only=True):
+    """A rate that was asked for, and what became of it."""
+
+    share: Annotated[Share | None, says("Of the highest rate; null for --rate")]
+    rate: Annotated[Count, says("Packets per second as they were due")]
+    achieved_rate: Annotated[Number, says("As the device took them")]
+    failed: Count
+    slip_ns: Slip | None
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the device took all packets, and no more than 1 % more slowly than asked."""
+        return not self.failed and self.achieved_rate >= 0.99 * self.rate
+
+
+class RateOfSize(Record, kw_only=True):
+    """How fast frames of a size were sent."""
+
+    size: Annotated[Count, says("In bytes, with the check sequence")]
+    highest: Annotated[Count, says("Packets per second")]
+    at: list[RateAsked]
+
+
+class RatesRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.rates/1"):
+    """``tailtap generate --how-fast --json``."""
+
+    interface: str
+    generator: str
+    mode: str | None
+    cpus: list[Cpu]
+    sizes: list[RateOfSize]
 
 
 ReadBy = Literal["precise", "extended", "plain"]

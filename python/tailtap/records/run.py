@@ -366,6 +366,7 @@ class TrafficSettings(Record, kw_only=True):
     rate: Count | None = None
     size: Count | str | list[Count] | None = None
     cpu: Cpu | None = None
+    cpus: list[Cpu] | None = None
     reverse_cpu: Cpu | None = None
     bidirectional: bool = False
     warm_up: Count = 0

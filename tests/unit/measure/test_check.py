@@ -110,7 +110,7 @@ def test_a_rate_that_may_be_too_high_is_told() -> None:
         return [note for note in texts(found.notes) if note.startswith("traffic.rate: ")]
 
     [note] = told("5 Mpkt/s")
-    assert "5 Mpkt/s leaves one CPU 200 ns a packet; only sending tells" in note
+    assert "5 Mpkt/s leaves each CPU of the generator 200 ns a packet" in note
     assert told("1 Mpkt/s") == []
 
 

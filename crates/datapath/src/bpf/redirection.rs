@@ -11,6 +11,10 @@ pub(crate) struct Redirection {
     _loaded: Loaded,
 }
 
+// SAFETY: what libbpf keeps of a program and of its hook is used by who owns it alone; the pointer that is
+// not `Send` by itself is that of a parent's name, which no hook of ours has.
+unsafe impl Send for Redirection {}
+
 impl Redirection {
     /// Redirects what `from` receives, or lets it pass.
     pub(crate) fn attach(

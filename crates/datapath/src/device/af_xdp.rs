@@ -44,6 +44,9 @@ const KICKS: usize = 64;
 const RECEIVED_SHARE: usize = 4;
 /// How long a card may take until it sends: it may be reset, and its link then comes back.
 const LINK_LIMIT: Duration = Duration::from_secs(20);
+/// How long the kernel may take to free a queue of a closed socket, which it does by a task of its own;
+/// xp_put_pool() in net/xdp/xsk_buff_pool.c.
+const FREED_LIMIT: Duration = Duration::from_millis(500);
 /// How long frames that were handed over may take to leave at the end.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 /// How often is looked meanwhile.
@@ -80,10 +83,12 @@ pub enum AfXdpError {
         most: usize,
     },
     /// The queue of the interface is taken.
-    #[error("another AF_XDP socket has queue 0 of interface {name}: end that program first")]
+    #[error("another AF_XDP socket has queue {queue} of interface {name}: end that program first")]
     Busy {
         /// The interface.
         name: String,
+        /// The queue.
+        queue: u32,
     },
     /// The driver wants an XDP program and takes none.
     #[error(
@@ -180,7 +185,7 @@ fn frames_of(count: usize) -> u32 {
     share.next_power_of_two().max(LEAST_FRAMES)
 }
 
-/// A socket that sends through queue 0 of an interface.
+/// A socket that sends through a queue of an interface.
 pub struct AfXdp {
     // Before the memory that its rings point into: dropped first.
     socket: OwnedFd,
@@ -201,13 +206,14 @@ pub struct AfXdp {
 }
 
 impl AfXdp {
-    /// Opens an interface for frames of up to `largest` bytes, without FCS: natively where the
+    /// Opens a queue of an interface for frames of up to `largest` bytes, without FCS: natively where the
     /// driver can, else generically. `count` such devices share the memory out. Natively it waits
     /// until the card sends, or a stop is asked for.
     pub fn open(
         interface: &Interface,
         largest: usize,
         count: usize,
+        queue: u32,
         signals: &StopSignals,
     ) -> Result<Self, AfXdpError> {
         let system = |what| move |source| AfXdpError::System { what, source };
@@ -228,7 +234,14 @@ impl AfXdp {
         Ring::map(&socket, libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fr, frames, size_of::<u64>())
             .map_err(system("map a ring"))?
             .fill(&lent);
-        Self::bind(&socket, interface)?;
+        // A queue is free some time after the socket that had it was closed.
+        let mut bound = Ok(());
+        let busy = || {
+            bound = Self::bind(&socket, interface, queue);
+            matches!(bound, Err(AfXdpError::Busy { .. })).then_some(())
+        };
+        signals.wait_while(busy, LOOK, FREED_LIMIT);
+        bound?;
         let options: libc::xdp_options =
             get(&socket, libc::XDP_OPTIONS).map_err(system("read the mode"))?;
         let native = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
@@ -331,14 +344,14 @@ impl AfXdp {
         Ok(socket)
     }
 
-    /// Binds a socket to queue 0 of the interface.
-    fn bind(socket: &OwnedFd, interface: &Interface) -> Result<(), AfXdpError> {
+    /// Binds a socket to a queue of the interface.
+    fn bind(socket: &OwnedFd, interface: &Interface, queue: u32) -> Result<(), AfXdpError> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             // Without a mode the kernel takes the native one where the driver has it.
             sxdp_flags: libc::XDP_USE_NEED_WAKEUP,
             sxdp_ifindex: interface.index as u32,
-            sxdp_queue_id: 0,
+            sxdp_queue_id: queue,
             sxdp_shared_umem_fd: 0,
         };
         // SAFETY: pointer and length describe `address`.
@@ -350,7 +363,7 @@ impl AfXdp {
             )
         })
         .map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => AfXdpError::Busy { name: interface.name.clone() },
+            Some(libc::EBUSY) => AfXdpError::Busy { name: interface.name.clone(), queue },
             _ => AfXdpError::System { what: "bind a socket", source: error },
         })?;
         Ok(())

@@ -37,16 +37,18 @@ pub enum DeviceError {
     System(io::Error),
 }
 
-/// Opens an interface for frames of up to `largest` bytes, without FCS. `count` such devices share
-/// what one may take of the machine's memory. What it waits for is not waited for any more once a
+/// Opens a `queue` of an interface for frames of up to `largest` bytes, without FCS; a packet socket's is
+/// that which the kernel has for the CPU. `count` such devices share what one may take of the machine's
+/// memory. What it waits for is not waited for any more once a
 /// stop is asked for.
 pub fn open(
     back_end: BackEnd,
     interface: &Interface,
     largest: usize,
     count: usize,
+    queue: u32,
     signals: &StopSignals,
-) -> Result<Box<dyn Device>, DeviceError> {
+) -> Result<Box<dyn Device + Send>, DeviceError> {
     match back_end {
         BackEnd::AfPacket { bypass } => match AfPacket::open(interface, bypass) {
             Ok(device) => Ok(Box::new(device)),
@@ -55,7 +57,7 @@ pub fn open(
             }
             Err(error) => Err(DeviceError::System(error)),
         },
-        BackEnd::AfXdp => match AfXdp::open(interface, largest, count, signals) {
+        BackEnd::AfXdp => match AfXdp::open(interface, largest, count, queue, signals) {
             Err(AfXdpError::NotPermitted) => Err(DeviceError::NotPermitted),
             other => Ok(Box::new(other?)),
         },

@@ -2,18 +2,40 @@
 
 use std::time::Duration;
 
+use tailtap_analysis::distribution::Distribution;
 use tailtap_wire::moonsniff::Kind;
 
+use super::Report;
 use super::merge::{Packet, Packets};
 use super::replay::Replay;
-use super::schedule::{Length, Schedule};
-use super::slip::Counter;
+use super::schedule::{Length, Schedule, Times};
+use super::slip::{Counter, summarise};
 use super::template::Template;
-use super::{Report, WarmUp};
 use crate::clock::Clock;
 use crate::device::Device;
 
+/// Which packets of a flow one of several threads sends: each `of`-th one, from number `first` on. Their
+/// schedule is one, so that the packets of all threads are those that a single thread would send, when
+/// it would send them; and a number is one thread's alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) first: u32,
+    pub(super) of: u32,
+}
+
+impl Share {
+    /// All packets.
+    #[cfg(test)]
+    pub(super) const WHOLE: Self = Self { first: 0, of: 1 };
+
+    /// Of all numbers, or what belongs to each, those that are sent.
+    fn of<T>(self, all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+        all.skip(self.first as usize).step_by(self.of as usize)
+    }
+}
+
 /// Where packets come from.
+#[derive(Clone)]
 pub(super) enum Source {
     Made(Template),
     Replay(Replay),
@@ -43,6 +65,7 @@ impl Source {
 }
 
 /// What is sent, and when.
+#[derive(Clone)]
 pub(super) struct Traffic {
     /// When packets are due.
     pub(super) schedule: Schedule,
@@ -54,6 +77,8 @@ pub(super) struct Traffic {
     pub(super) pause_ns: u64,
     /// How much later than others it begins.
     pub(super) phase_ns: u64,
+    /// Which of these packets.
+    pub(super) share: Share,
 }
 
 impl Traffic {
@@ -71,26 +96,33 @@ impl Traffic {
     fn packets(&self, start: u64) -> Packets {
         let of = |start: u64, kind, times| {
             // The id wraps only in a warm-up, where nobody reads it.
-            let ids = (0..=u32::MAX).cycle();
-            ids.zip(times).map(move |(id, time): (u32, u64)| Packet { due: start + time, id, kind })
+            let ids = self.share.of(0u64..);
+            ids.zip(times).map(move |(id, time): (u64, u64)| Packet {
+                due: start + time,
+                id: id as u32,
+                kind,
+            })
         };
-        let before = self.schedule.before().times_of(self.warm_up);
-        let measured = self.schedule.times_of(self.length);
+        let before = self.share.of(self.schedule.before().times_of(self.warm_up));
+        let before: Times = Box::new(before);
+        let measured = self.measured();
         let begin = start + self.before_ns();
         Box::new(of(start, Kind::WarmUp, before).chain(of(begin, Kind::Measured, measured)))
+    }
+
+    /// When measured packets are due, after the first of all.
+    fn measured(&self) -> Times {
+        Box::new(self.share.of(self.schedule.times_of(self.length)))
     }
 }
 
 /// The device is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone {
-    /// Packets of the warm-up, or of the measurement, that it took before.
-    pub(super) sent: u64,
-}
+pub(super) struct Gone;
 
-/// A flow and what became of its packets.
-pub(super) struct Flow {
-    device: Box<dyn Device>,
+/// A flow and what became of its packets, of one thread's share.
+pub(super) struct Flow<D: ?Sized = dyn Device + Send> {
+    device: Box<D>,
     source: Source,
     traffic: Traffic,
     /// When it begins.
@@ -110,10 +142,12 @@ pub(super) struct Flow {
     first_due: Option<u64>,
     last_due: u64,
     last_ns: u64,
+    /// Whether packets that were to be sent are left.
+    pub(super) has_more: bool,
 }
 
-impl Flow {
-    pub(super) fn new(device: Box<dyn Device>, source: Source, traffic: Traffic) -> Self {
+impl<D: Device + ?Sized> Flow<D> {
+    pub(super) fn new(device: Box<D>, source: Source, traffic: Traffic) -> Self {
         Self {
             batch: Vec::with_capacity(device.room()),
             device,
@@ -131,6 +165,7 @@ impl Flow {
             first_due: None,
             last_due: 0,
             last_ns: 0,
+            has_more: true,
         }
     }
 
@@ -167,7 +202,6 @@ impl Flow {
             Kind::Measured => &mut self.sent,
         };
         *sent += taken;
-        let sent = *sent;
         self.failed += failed as u64;
         if self.kind == Kind::Measured {
             self.record(if self.batch.len() == 1 { now } else { clock.now() });
@@ -175,7 +209,7 @@ impl Flow {
         self.batch.clear();
         // A full or a sleeping device may recover; one that is gone does not.
         if failed > 0 && self.device.is_gone() {
-            return Err(Gone { sent });
+            return Err(Gone);
         }
         Ok(())
     }
@@ -183,40 +217,53 @@ impl Flow {
     /// Records that the packets in the queue left at `left`.
     fn record(&mut self, left: u64) {
         let (first, last) = (self.batch[0], self.batch[self.batch.len() - 1]);
-        self.slip.add(self.first, &self.batch, left);
+        let share = self.traffic.share;
+        self.slip.add(self.first / share.of, &self.batch, left);
         self.bunched += self.batch.iter().filter(|&&due| due > first).count() as u64;
-        let ids = (0..self.batch.len()).map(|number| self.first.wrapping_add(number as u32));
+        let ids = (0..self.batch.len() as u32).map(|number| self.first + number * share.of);
         self.with_id += ids.filter(|&id| self.source.has_id(id)).count() as u64;
         self.first_due.get_or_insert(first);
         (self.last_due, self.last_ns) = (last, left);
     }
 
-    /// What was sent; `has_more` says whether packets that were to be sent are left.
-    pub(super) fn report(mut self, has_more: bool) -> Report {
-        // Those that were handed over last.
-        let unsent = self.device.finish() as u64;
-        let measured = unsent.min(self.sent);
-        self.sent -= measured;
-        self.warm_up_sent = self.warm_up_sent.saturating_sub(unsent - measured);
-        self.failed += unsent;
-        let count = self.slip.packets();
-        let first_ns = self.first_due.unwrap_or(0);
-        let times = self.traffic.schedule.times_of(self.traffic.length);
-        Report {
-            phase_ns: self.traffic.phase_ns,
-            warm_up: WarmUp { sent: self.warm_up_sent, first_ns: self.start },
-            sent: self.sent,
-            failed: self.failed,
-            with_id: self.with_id,
-            first_ns,
-            last_ns: self.last_ns,
-            scheduled_rate: rate(count, self.last_due.saturating_sub(first_ns)),
-            achieved_rate: rate(self.sent, self.last_ns.saturating_sub(first_ns)),
-            slip: self.slip.finish(self.start + self.traffic.before_ns(), times),
-            bunched: self.bunched,
-            mode: self.device.mode(),
-            interrupted: has_more || !self.batch.is_empty(),
+    /// How many packets of the warm-up, or of the measurement once that has begun, its device took.
+    pub(super) fn taken(&self) -> u64 {
+        match self.kind {
+            Kind::WarmUp => self.warm_up_sent,
+            Kind::Measured => self.sent,
         }
+    }
+
+    /// What was sent of a flow in all shares, at least one.
+    pub(super) fn report(mut shares: Vec<Self>) -> Report {
+        let phase_ns = shares[0].traffic.phase_ns;
+        let (mut report, mut slip) =
+            (Report { phase_ns, ..Report::default() }, Distribution::new());
+        let (mut first_due, mut last_due): (Option<u64>, u64) = (None, 0);
+        // Those that were handed over last. A device that is closed may take others with it.
+        let unsent: Vec<_> = shares.iter_mut().map(|share| share.device.finish() as u64).collect();
+        for (share, unsent) in shares.into_iter().zip(unsent) {
+            let measured = unsent.min(share.sent);
+            report.warm_up.sent += share.warm_up_sent.saturating_sub(unsent - measured);
+            report.warm_up.first_ns = share.start;
+            report.sent += share.sent - measured;
+            report.failed += share.failed + unsent;
+            report.with_id += share.with_id;
+            report.bunched += share.bunched;
+            report.interrupted |= share.has_more || !share.batch.is_empty();
+            report.mode = share.device.mode();
+            report.last_ns = report.last_ns.max(share.last_ns);
+            first_due = first_due.into_iter().chain(share.first_due).min();
+            last_due = last_due.max(share.last_due);
+            let start = share.start + share.traffic.before_ns();
+            slip.merge(&share.slip.finish(start, share.traffic.measured()));
+        }
+        let first_ns = first_due.unwrap_or(0);
+        report.first_ns = first_ns;
+        report.scheduled_rate = rate(slip.count(), last_due.saturating_sub(first_ns));
+        report.achieved_rate = rate(report.sent, report.last_ns.saturating_sub(first_ns));
+        report.slip = summarise(&slip);
+        report
     }
 }
 

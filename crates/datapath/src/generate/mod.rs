@@ -1,4 +1,4 @@
-//! The traffic generator: open loop, one thread, paced by the clock, for any number of flows.
+//! The traffic generator: open loop, one or more threads, paced by the clock, for any number of flows.
 //!
 //! [`template`] and [`replay`] make the packets, [`schedule`] says when they are due, [`merge`] which
 //! flow's is next, [`sender`] sends them, [`flow`] keeps what became of them, and [`slip`] counts how
@@ -12,6 +12,10 @@
 //! Flows that begin together would have their first packets due in the same nanosecond, and all
 //! later ones too where their rates are multiples of each other. So flow k of n begins k/n of the
 //! shortest mean gap later, its phase.
+//!
+//! Thread t of n sends packets t, t + n, … of each flow, through a device of its own: a queue of the
+//! interface. So schedule and ids are those of one thread, whatever the pattern, and each queue has its
+//! packets in order; those of different queues may pass each other.
 
 mod flow;
 mod merge;
@@ -22,7 +26,10 @@ pub mod slip;
 pub mod template;
 
 use std::io;
+use std::iter::repeat_n;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::thread;
 
 use serde::Serialize;
 use tailtap_wire::ethernet::{self, FCS_LEN};
@@ -32,11 +39,11 @@ use crate::clock::{Clock, Monotonic};
 use crate::cpu::{CpuError, hurry, pin};
 use crate::device::Mode;
 use crate::device::registry::{self, BackEnd, DeviceError};
-use crate::interface::{Interface, InterfaceError};
+use crate::interface::{Interface, InterfaceError, Queues};
 use crate::privileges::{self, Work};
 use crate::signals::StopSignals;
 
-use flow::{Flow, Source, Traffic};
+use flow::{Flow, Share, Source, Traffic};
 use replay::{Replay, ReplayError, Unplayable};
 use schedule::{Length, MAX_NS, Pattern, PatternError, Schedule};
 use sender::{FlowGone, send};
@@ -161,6 +168,30 @@ pub enum GenerateError {
         /// The interface's MTU.
         mtu: usize,
     },
+    /// There are fewer queues than threads.
+    #[error(
+        "{threads} threads need a queue each, and interface {name} sends through {queues}: give --cpu fewer \
+         CPUs{}",
+        match *most < *threads {
+            true => format!(" (it has no more than {most})"),
+            false => {
+                let kind = if *combined { "combined" } else { "tx" };
+                format!(", or try `ethtool -L {name} {kind} {threads}`")
+            }
+        }
+    )]
+    Queues {
+        /// The interface.
+        name: String,
+        /// Its queues.
+        queues: usize,
+        /// How many it may be given.
+        most: usize,
+        /// Whether these receive as well.
+        combined: bool,
+        /// The threads.
+        threads: usize,
+    },
     /// There is no flow.
     #[error("there is no flow to send")]
     NoFlow,
@@ -275,39 +306,93 @@ fn duration(length: Length) -> Option<u64> {
     }
 }
 
-/// Sends the traffic of all flows from one thread on `cpu`, and reports how that went, in the order
-/// given. Ends early on SIGINT and SIGTERM. Pins the calling thread if asked to, raises its priority
-/// and gives its privileges up: call it from a thread of its own.
-pub fn generate(flows: &[Options], cpu: Option<usize>) -> Result<Vec<Report>, GenerateError> {
+/// Sends the traffic of all flows from a thread on each of `cpus`, or from one that is not pinned where
+/// there are none, and reports how that went, in the order given. Ends early on SIGINT and SIGTERM. Pins
+/// the calling thread if asked to, raises its priority and gives its privileges up: call it from a
+/// thread of its own.
+pub fn generate(flows: &[Options], cpus: &[usize]) -> Result<Vec<Report>, GenerateError> {
     let prepared: Vec<_> = flows.iter().map(Options::prepare).collect::<Result<_, _>>()?;
     let shortest = prepared.iter().map(|flow| flow.schedule.gap_ns()).min();
     let shortest = shortest.ok_or(GenerateError::NoFlow)?;
     let system = |what| move |source| GenerateError::System { what, source };
     let signals = StopSignals::install().map_err(system("handle signals"))?;
-    let open = |(place, (prepared, options)): (usize, (Prepared, &Options))| {
+    let mut threads: Vec<Vec<Flow>> = (0..cpus.len().max(1)).map(|_| Vec::new()).collect();
+    let of = threads.len();
+    for (place, (prepared, options)) in prepared.into_iter().zip(flows).enumerate() {
         let Prepared { interface, source, schedule, length } = prepared;
         let largest = source.largest_size() - FCS_LEN;
-        let device = registry::open(options.back_end, &interface, largest, flows.len(), &signals)?;
-        let traffic = Traffic {
-            schedule,
-            length,
-            warm_up: options.warm_up,
-            pause_ns: options.pause_ns,
-            phase_ns: phase_ns(shortest, place, flows.len()),
-        };
-        Ok(Flow::new(device, source, traffic))
-    };
-    let opened: Result<Vec<Flow>, GenerateError> =
-        prepared.into_iter().zip(flows).enumerate().map(open).collect();
-    let opened = opened?;
-    if let Some(cpu) = cpu {
-        pin(cpu)?;
+        if options.back_end == BackEnd::AfXdp && of > 1 {
+            require_queues(&interface, of)?;
+        }
+        let (count, phase_ns) = (flows.len() * of, phase_ns(shortest, place, flows.len()));
+        let sources = repeat_n((source, schedule), of);
+        for (queue, (thread, (source, schedule))) in threads.iter_mut().zip(sources).enumerate() {
+            let queue = queue as u32;
+            let device =
+                registry::open(options.back_end, &interface, largest, count, queue, &signals)?;
+            let (warm_up, pause_ns) = (options.warm_up, options.pause_ns);
+            let share = Share { first: queue, of: of as u32 };
+            let traffic = Traffic { schedule, length, warm_up, pause_ns, phase_ns, share };
+            thread.push(Flow::new(device, source, traffic));
+        }
     }
+    // The first one last: this thread stays there.
+    cpus.iter().rev().try_for_each(|&cpu| pin(cpu))?;
     hurry();
     privileges::keep(Work::Send).map_err(system("give up root's privileges"))?;
-    let start = Monotonic.now() + LEAD_NS;
-    send(opened, start, &Monotonic, || signals.requested()).map_err(|FlowGone { flow, sent }| {
-        GenerateError::Vanished { name: flows[flow].interface.clone(), sent }
+    let gone = send_together(&mut threads, cpus, &signals).map_err(system("start a thread"))?;
+    if let Some(FlowGone(flow)) = gone {
+        let sent = threads.iter().map(|flows| flows[flow].taken()).sum();
+        return Err(GenerateError::Vanished { name: flows[flow].interface.clone(), sent });
+    }
+    let mut threads: Vec<_> = threads.into_iter().map(Vec::into_iter).collect();
+    Ok(flows
+        .iter()
+        .map(|_| Flow::report(threads.iter_mut().flat_map(Iterator::next).collect()))
+        .collect())
+}
+
+/// Refuses more threads than an interface has queues to send through.
+fn require_queues(interface: &Interface, threads: usize) -> Result<(), GenerateError> {
+    let Queues { queues, most, combined } = interface.queues()?;
+    if queues < threads {
+        let name = interface.name.clone();
+        return Err(GenerateError::Queues { name, queues, most, combined, threads });
+    }
+    Ok(())
+}
+
+/// Sends the flows of each thread, of which the calling one is the first. All begin together. Returns the
+/// first flow whose device is gone.
+fn send_together(
+    threads: &mut [Vec<Flow>],
+    cpus: &[usize],
+    signals: &StopSignals,
+) -> io::Result<Option<FlowGone>> {
+    let start = OnceLock::new();
+    let lead_ns = LEAD_NS * threads.len() as u64;
+    let work = |flows: &mut [Flow]| match *start.wait() {
+        Some(start) => send(flows, start, &Monotonic, || signals.requested()),
+        None => Ok(()),
+    };
+    let work = &work;
+    thread::scope(|scope| {
+        let (first, others) = threads.split_at_mut(1);
+        let pinned = others.iter_mut().zip(cpus.iter().skip(1));
+        let started = pinned.map(|(flows, &cpu)| {
+            let run = move || {
+                // The calling thread was there before, so that the CPU can be used.
+                let _ = pin(cpu);
+                work(flows)
+            };
+            thread::Builder::new().name("tt-generate".into()).spawn_scoped(scope, run)
+        });
+        let started: io::Result<Vec<_>> = started.collect();
+        // Those that have started end when others have not.
+        start.get_or_init(|| started.is_ok().then(|| Monotonic.now() + lead_ns));
+        let own = work(&mut first[0]);
+        let ended = started?.into_iter().map(|one| one.join().expect("sending does not panic"));
+        Ok(ended.fold(own, Result::and).err())
     })
 }
 
@@ -378,7 +463,7 @@ mod tests {
         for (change, expected) in cases {
             let mut options = options();
             change(&mut options);
-            let message = generate(&[options], None).expect_err("refused").to_string();
+            let message = generate(&[options], &[]).expect_err("refused").to_string();
             assert!(message.contains(expected), "{message}");
             assert!(!message.contains('\n'));
         }
@@ -386,7 +471,7 @@ mod tests {
 
     #[test]
     fn nothing_to_send_is_refused() {
-        assert!(matches!(generate(&[], None), Err(GenerateError::NoFlow)));
+        assert!(matches!(generate(&[], &[]), Err(GenerateError::NoFlow)));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl From<CaptureError> for ReplayError {
 }
 
 /// A capture in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Replay {
     frames: Vec<u8>,
     packets: Vec<Packet>,
@@ -116,7 +116,7 @@ pub struct Replay {
     stamp_ids: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Packet {
     begin: usize,
     len: usize,

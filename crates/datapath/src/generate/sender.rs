@@ -4,28 +4,23 @@
 //! others are due by then, they are part of the round, as far as the devices have room. Each device
 //! is then handed its packets in one call.
 
-use super::Report;
 use super::flow::{Flow, Gone};
 use super::merge::Merge;
 use crate::clock::Clock;
+use crate::device::Device;
 
-/// The device of a flow is gone.
+/// The device of the flow with this number is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FlowGone {
-    /// The flow.
-    pub(super) flow: usize,
-    /// Packets of its warm-up, or of its measurement, that the device took before.
-    pub(super) sent: u64,
-}
+pub(super) struct FlowGone(pub(super) usize);
 
 /// Sends the packets of all flows, of which the first may begin at `start`. `stop` says whether to
-/// end early. Reports flow by flow.
-pub(super) fn send(
-    mut flows: Vec<Flow>,
+/// end early.
+pub(super) fn send<D: Device + ?Sized>(
+    flows: &mut [Flow<D>],
     start: u64,
     clock: &impl Clock,
     stop: impl Fn() -> bool,
-) -> Result<Vec<Report>, FlowGone> {
+) -> Result<(), FlowGone> {
     let mut merge = Merge::new(flows.iter_mut().map(|flow| flow.begin(start)).collect());
     // The flows of a round, in the order of their first packets.
     let mut round = Vec::with_capacity(flows.len());
@@ -49,11 +44,13 @@ pub(super) fn send(
             if place > 0 {
                 now = clock.now();
             }
-            flows[flow].hand_over(now, clock).map_err(|Gone { sent }| FlowGone { flow, sent })?;
+            flows[flow].hand_over(now, clock).map_err(|Gone| FlowGone(flow))?;
         }
     }
-    let flows = flows.into_iter().enumerate();
-    Ok(flows.map(|(number, flow)| flow.report(merge.has_more_of(number))).collect())
+    for (number, flow) in flows.iter_mut().enumerate() {
+        flow.has_more = merge.has_more_of(number);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -66,11 +63,11 @@ mod tests {
 
     use super::*;
     use crate::clock::Simulated;
-    use crate::device::Device;
     use crate::device::faults::{Chances, Faults};
     use crate::device::loopback::Loopback;
+    use crate::generate::Report;
     use crate::generate::WarmUp;
-    use crate::generate::flow::{Source, Traffic};
+    use crate::generate::flow::{Share, Source, Traffic};
     use crate::generate::schedule::{Length, Pattern, Schedule};
     use crate::generate::template::{
         DESTINATION_MAC, Flows, Layout, SOURCE_MAC, TIME_TO_LIVE, Template,
@@ -96,7 +93,21 @@ mod tests {
     fn traffic(pattern: Pattern, rate: u64, length: Length) -> Traffic {
         let schedule = Schedule::Pattern(pattern, rate);
         let warm_up = Length::Count(0);
-        Traffic { schedule, length, warm_up, pause_ns: 0, phase_ns: 0 }
+        Traffic { schedule, length, warm_up, pause_ns: 0, phase_ns: 0, share: Share::WHOLE }
+    }
+
+    type AnyFlow = Flow<dyn Device>;
+
+    /// Sends flows and reports each; else which of them lost its device after how many packets.
+    fn send(
+        mut flows: Vec<AnyFlow>,
+        start: u64,
+        clock: &Simulated,
+        stop: impl Fn() -> bool,
+    ) -> Result<Vec<Report>, (usize, u64)> {
+        super::send(&mut flows, start, clock, stop)
+            .map_err(|FlowGone(flow)| (flow, flows[flow].taken()))?;
+        Ok(flows.into_iter().map(|flow| Flow::report(vec![flow])).collect())
     }
 
     /// Sends one flow.
@@ -106,8 +117,8 @@ mod tests {
         source: Source,
         traffic: Traffic,
         stop: impl Fn() -> bool,
-    ) -> Result<Report, FlowGone> {
-        let flow = Flow::new(Box::new(device), source, traffic);
+    ) -> Result<Report, (usize, u64)> {
+        let flow = AnyFlow::new(Box::new(device), source, traffic);
         send(vec![flow], START, clock, stop).map(|mut reports| reports.remove(0))
     }
 
@@ -227,7 +238,7 @@ mod tests {
         let device = Unplugged { left: 6, queued: 0 };
         let traffic = traffic(Pattern::Burst { packets: 4 }, 1000, Length::Count(100));
         let sent = send_one(device, &Simulated::default(), source(&[64]), traffic, || false);
-        assert_eq!(sent, Err(FlowGone { flow: 0, sent: 6 }));
+        assert_eq!(sent, Err((0, 6)));
     }
 
     /// A device that takes all frames, and keeps the last of them for ever.
@@ -296,13 +307,56 @@ mod tests {
         clock: &Simulated,
         takes_ns: u64,
         arrivals: &Together,
-    ) -> Flow {
+    ) -> AnyFlow {
         let (clock, list) = (clock.clone(), Rc::clone(arrivals));
         let sink = move |frame: &[u8]| {
             clock.advance(takes_ns);
             list.borrow_mut().push((number, clock.now(), moonsniff::id(frame)));
         };
-        Flow::new(Box::new(Loopback::new(4, sink)), source(&[64]), traffic)
+        AnyFlow::new(Box::new(Loopback::new(4, sink)), source(&[64]), traffic)
+    }
+
+    proptest! {
+        /// Threads send together what one would send, when it would, and report the same; each has its
+        /// ids in order.
+        #[test]
+        fn threads_share_one_schedule(
+            of in 1..6u32, rate in 1000..1_000_000u64, count in 0..100u64, warm_up in 1..20u64,
+            pattern in prop_oneof![
+                Just(Pattern::Constant),
+                (1..9u64).prop_map(|packets| Pattern::Burst { packets }),
+                any::<u64>().prop_map(|seed| Pattern::Poisson { seed }),
+            ],
+        ) {
+            let run = |shares: &[Share]| {
+                let arrivals = Together::default();
+                let sent = shares.iter().zip(0..).map(|(&share, number)| {
+                    let clock = Simulated::default();
+                    let mut traffic = traffic(pattern, rate, Length::Count(count));
+                    (traffic.share, traffic.warm_up) = (share, Length::Count(warm_up));
+                    let mut flows = [flow(number, traffic, &clock, 0, &arrivals)];
+                    super::send(&mut flows, START, &clock, || false).expect("sent");
+                    let [flow] = flows;
+                    flow
+                });
+                let report = Flow::report(sent.collect());
+                (arrivals.take(), report)
+            };
+            let (whole, expected) = run(&[Share::WHOLE]);
+            let shares: Vec<_> = (0..of).map(|first| Share { first, of }).collect();
+            let (parts, report) = run(&shares);
+            for number in 0..of as usize {
+                let own = parts.iter().filter(|row| row.0 == number);
+                prop_assert!(own.filter_map(|row| row.2).is_sorted());
+            }
+            let sorted = |rows: &[(usize, u64, Option<u32>)]| {
+                let mut rows: Vec<_> = rows.iter().map(|&(_, time, id)| (time, id)).collect();
+                rows.sort_unstable();
+                rows
+            };
+            prop_assert_eq!(sorted(&parts), sorted(&whole));
+            prop_assert_eq!(report, expected);
+        }
     }
 
     #[test]
@@ -369,8 +423,8 @@ mod tests {
             flow(0, traffic(Pattern::Constant, 1000, Length::Count(9)), &clock, 0, &arrivals);
         let gone = Unplugged { left: 3, queued: 0 };
         let lost = traffic(Pattern::Constant, 1000, Length::Count(9));
-        let flows = vec![well, Flow::new(Box::new(gone), source(&[64]), lost)];
-        assert_eq!(send(flows, START, &clock, || false), Err(FlowGone { flow: 1, sent: 3 }));
+        let flows = vec![well, AnyFlow::new(Box::new(gone), source(&[64]), lost)];
+        assert_eq!(send(flows, START, &clock, || false), Err((1, 3)));
     }
 
     proptest! {

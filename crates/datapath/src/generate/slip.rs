@@ -67,7 +67,7 @@ impl Counter {
         Self { counted: Distribution::reaching(OVERDUE_NS - 1), overdue }
     }
 
-    /// Packets from number `first` on, due at these times (ascending, at least one), left at
+    /// Packets from number `first` of those counted here on, due at these times (ascending, at least one), left at
     /// `left`.
     pub(crate) fn add(&mut self, first: u32, due: &[u64], left: u64) {
         if left - due[0] < OVERDUE_NS {
@@ -77,27 +77,21 @@ impl Counter {
         }
     }
 
-    /// How many packets left.
-    pub(crate) fn packets(&self) -> u64 {
-        let overdue: u64 = self.overdue.iter().map(|late| u64::from(late.count)).sum();
-        self.counted.count() + overdue
-    }
-
-    /// The slip of all packets, which were due at `times` after `start`; `None` when there was no
-    /// packet. The schedule is gone through once more for those that were noted only.
-    pub(crate) fn finish(mut self, start: u64, times: Times) -> Option<Slip> {
+    /// The slips of all packets, which were due at `times` after `start`. The schedule is gone through
+    /// once more for those that were noted only.
+    pub(crate) fn finish(mut self, start: u64, times: Times) -> Distribution {
         let mut times = times.enumerate().peekable();
         for overdue in self.overdue {
             while times.next_if(|&(number, _)| number < overdue.first as usize).is_some() {}
             let late = times.by_ref().take(overdue.count as usize);
             self.counted.record_all(late.map(|(_, time)| overdue.left - (start + time)));
         }
-        summarise(&self.counted)
+        self.counted
     }
 }
 
 /// The summary of a distribution of slips; `None` when it is empty.
-fn summarise(slip: &Distribution) -> Option<Slip> {
+pub(crate) fn summarise(slip: &Distribution) -> Option<Slip> {
     let count = slip.count();
     let mean = slip.mean()?;
     let rank = |part: u64| {
@@ -145,8 +139,7 @@ mod tests {
             expected.record_all(due.iter().map(|due| left - due));
             next += packets;
         }
-        assert_eq!(counter.packets(), next);
-        assert_eq!(counter.finish(START, times(next)), summarise(&expected));
+        assert_eq!(summarise(&counter.finish(START, times(next))), summarise(&expected));
     }
 
     #[test]
@@ -158,7 +151,7 @@ mod tests {
         }
         // The last of these is on time, the first is not.
         counter.add(ROOM as u32, &due(0..90), START + 89 * GAP);
-        assert_eq!((counter.counted.count(), counter.packets()), (0, ROOM as u64 + 89));
+        assert_eq!((counter.counted.count(), counter.overdue.len()), (0, ROOM));
         assert_eq!(counter.overdue.capacity(), room);
     }
 

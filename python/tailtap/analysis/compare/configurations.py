@@ -22,8 +22,8 @@ from tailtap.records.machine import BUILT_IN, Traits
 
 #: Parameters of the traffic that are no part of the load: generator, duration, limits.
 NO_LOAD = frozenset(
-    ("generator", "options", "external", "cpu", "reverse_cpu", "slip_limit", "duration", "warm_up",
-     "warm_up_packets", "pause")
+    ("generator", "options", "external", "cpu", "cpus", "reverse_cpu", "slip_limit", "duration",
+     "warm_up", "warm_up_packets", "pause")
 )  # fmt: skip
 #: Variables that tell runs apart that were measured at the same time.
 TOGETHER = ("direction", "flow")

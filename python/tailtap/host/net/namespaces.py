@@ -91,6 +91,7 @@ class Link(Joint):
     address: str = ""
     """The hardware address of the first end; empty for one by chance."""
     peer_address: str = ""
+    queues: int = 1
 
     @property
     def label(self) -> str:
@@ -121,9 +122,9 @@ class Link(Joint):
         # their state up to a second later (linkwatch_urgent_event()), into the measurement.
         batch(
             f"link add {one.port} netns {one.namespace} index {one.index} mtu {one.mtu} "
-            f"{_address(one.address)} type veth peer name {one.peer_port} "
+            f"{_address(one.address)} {_queues(one.queues)} type veth peer name {one.peer_port} "
             f"netns {one.peer_namespace} index {one.peer_index} mtu {one.mtu} "
-            f"{_address(one.peer_address)}"
+            f"{_address(one.peer_address)} {_queues(one.queues)}"
             for one in many
         )
         # The kernel sets no end up while it has no other one (veth_open()).
@@ -242,6 +243,11 @@ def batch(commands: Iterable[str], namespace: str | None = None) -> None:
 
 def _address(mac: str) -> str:
     return f"address {mac}" if mac else ""
+
+
+def _queues(count: int) -> str:
+    """Of both kinds; without a number the kernel has one of each in use."""
+    return f"numtxqueues {count} numrxqueues {count}" if count > 1 else ""
 
 
 def _without_ipv6() -> None:

@@ -28,7 +28,7 @@ class Generator(Kind, Protocol):
         """Find out what `start` would miss on this machine; changes nothing."""
 
     def start(self, host: Host, sendings: Sequence[Sending]) -> Sequence[Process]:
-        """Send each traffic into its port, its warm-up first; all of them have the same CPU.
+        """Send each traffic into its port, its warm-up first; all of them have the same CPUs.
 
         One process sends all of them, or one for each. Raises `MachineError`.
         """

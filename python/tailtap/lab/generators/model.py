@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from tailtap.base.registry import Registry, one_of
-from tailtap.base.schema import Cpu, Rate, Strict, Time, Written, as_value_error
+from tailtap.base.schema import Cpu, Cpus, Rate, Strict, Time, Written, as_value_error
 from tailtap.base.units import format_time
 from tailtap.host.net.pci import PciDriver
 from tailtap.lab.generators.external import MOONSNIFF, External
@@ -128,6 +128,12 @@ class Traffic(Strict):
         description="The CPU that the generator runs on. It should be none of dut.cpus.",
         examples=[2],
     )
+    cpus: Cpus | None = Field(
+        default=None,
+        description="The CPUs of several threads of tailtap's own generator, instead of cpu. Each "
+        "sends its share of the same schedule through a queue of its own.",
+        examples=[[2, 3]],
+    )
     bidirectional: bool = Field(
         default=False,
         description="Whether the flows' answers are sent the other way at the same time, as a "
@@ -180,6 +186,16 @@ class Traffic(Strict):
                 "generator: external and external: {command: …} belong together: write both or none"
             )
         return self
+
+    @model_validator(mode="after")
+    def _threads_are_our_own(self) -> Traffic:
+        if self.cpus is None:
+            return self
+        if self.external is not None:
+            raise ValueError("cpus is for tailtap's own generators: leave external out")
+        if "cpu" in self.model_fields_set and self.cpu != self.cpus[0]:
+            raise ValueError("cpu and cpus say both where the generator runs: write one of them")
+        return self.model_copy(update={"cpu": self.cpus[0]})
 
     @model_validator(mode="after")
     def _replays_what_is_there(self) -> Traffic:
@@ -249,12 +265,19 @@ class Traffic(Strict):
     def reversed(self) -> Traffic:
         """What the other generator of bidirectional traffic sends: the flows' answers."""
         flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
-        cpu = self.cpu if self.reverse_cpu is None else self.reverse_cpu
-        return self.model_copy(update={"flows": flows.answers(self.ip), "cpu": cpu})
+        where: dict[str, object] = {}
+        if self.reverse_cpu is not None:
+            where = {"cpu": self.reverse_cpu, "cpus": None}
+        return self.model_copy(update={"flows": flows.answers(self.ip), **where})
 
     def ranges(self) -> Ranges:
         flows = self.flows if isinstance(self.flows, Flows) else numbered(self.flows, self.ip)
         return flows.ranges(self.ip)
+
+    @property
+    def senders(self) -> tuple[int, ...]:
+        """The CPUs that it is sent from, ascending: a thread on each."""
+        return (self.cpu,) if self.cpus is None else self.cpus
 
     @property
     def driver(self) -> PciDriver | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tailtap.base.check import Check, Findings
 from tailtap.base.errors import MachineError
 from tailtap.base.schema import NoOptions
-from tailtap.base.units import format_rate
+from tailtap.base.units import format_rate, ranges
 from tailtap.host.facts.needs import AF_XDP, OPTIONS, missing_capabilities, refusal, require_socket
 from tailtap.lab.generators.flows import Flows, Sending
 from tailtap.lab.generators.pattern import Constant
@@ -33,15 +33,15 @@ DOUBTFUL_RATE = 1_000_000
 
 
 class OwnGenerator:
-    """One thread that sends each packet of all flows at its scheduled time."""
+    """Threads that send each packet of all flows at its scheduled time."""
 
     def __init__(self, back_end: str) -> None:
         self._back_end = back_end
         self.summary = f"tailtap's own generator, which sends through {BACK_ENDS[back_end]}."
         self.documentation = (
-            "Open loop: one thread on traffic.cpu sends each packet at its scheduled time, and "
-            "says how late each left. Flows that have that CPU in common are sent by the same "
-            "thread. `tailtap generate` is the same generator."
+            "Open loop: a thread on traffic.cpu, or one on each of traffic.cpus, sends each packet "
+            "at its scheduled time, and says how late each left. Flows that have these CPUs in "
+            "common are sent by the same threads. `tailtap generate` is the same generator."
         )
         self.Options: type[BaseModel] = NoOptions
 
@@ -60,11 +60,13 @@ class OwnGenerator:
 
     def foresee(self, traffic: Traffic, findings: Findings) -> None:
         paced = traffic.replay is None or traffic.replay.pace == "rate"
-        if paced and traffic.rate > DOUBTFUL_RATE:
+        threads = len(traffic.senders)
+        if paced and traffic.rate > DOUBTFUL_RATE * threads:
             findings.notes.append(
-                f"traffic.rate: {format_rate(traffic.rate)} leaves one CPU "
-                f"{1_000_000_000 // traffic.rate} ns a packet; only sending tells whether it can: "
-                "a run whose generator falls behind is invalid, and ends after about twice its time"
+                f"traffic.rate: {format_rate(traffic.rate)} leaves each CPU of the generator "
+                f"{1_000_000_000 * threads // traffic.rate} ns a packet: `tailtap generate "
+                "INTERFACE --how-fast` measures what it can. A run whose generator falls behind is "
+                "invalid, and ends after about twice its time"
             )
         if self._back_end == "af_xdp" and not missing_capabilities():
             findings.ask(require_socket, "AF_XDP", AF_XDP)
@@ -91,7 +93,8 @@ class OwnGenerator:
         return [parsed(place, told, GeneratorRecord, MachineError)]
 
     def _command(self, host: Host, sendings: Sequence[Sending]) -> list[str]:
-        command = [*host.program, "generate", "--json", "--cpu", str(sendings[0].traffic.cpu)]
+        cpus = ranges(sendings[0].traffic.senders)
+        command = [*host.program, "generate", "--json", "--cpu", cpus]
         for place, sending in enumerate(sendings):
             command += [*(["--next"] if place else []), *self._flow(sending.port, sending.traffic)]
         return command

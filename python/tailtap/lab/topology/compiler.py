@@ -225,6 +225,7 @@ def _link(
             namespaces.Link(
                 one.name, name_of(identity, one.node), index,
                 other.name, name_of(identity, other.node), index + 1, link.mtu, *macs,
+                queues=link.queues,
             )
         )  # fmt: skip
         for port in guests:

@@ -87,6 +87,8 @@ class Link:
     """The virtual functions that are its ends; None for an end that is the card itself."""
     vlan: int | None = None
     """Its VLAN on a cable that it shares with other links; None where it has the cable alone."""
+    queues: int = 1
+    """Of each end, where it is a virtual link."""
     way: str | None = None
     """By what the last of its ends is reached; None where that is the end of the link itself."""
 

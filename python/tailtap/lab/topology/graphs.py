@@ -34,7 +34,7 @@ looked at, packets are stamped as well at the port by which they enter each node
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
@@ -161,6 +161,16 @@ def line(
         within = inside_out[2::2] if hops else ()
         flows.append(Flow(REVERSE, back, (_FIRST_TAP_BACK, *within, _TO), queues))
     return Graph(tuple(nodes), tuple(links), tuple(flows))
+
+
+def with_queues(graph: Graph, senders: Mapping[str, int]) -> Graph:
+    """The same graph, with a queue for each thread that sends a flow into a virtual link."""
+    wanted = {graph.flow(name).generator: count for name, count in senders.items()}
+    links = [
+        replace(link, queues=max(wanted.get(port, link.queues) for port in link.ends))
+        for link in graph.links
+    ]
+    return replace(graph, links=tuple(links))
 
 
 def require_splittable(*, duts: bool, both_ways: bool = False) -> None:

@@ -43,7 +43,7 @@ DISCARD = "9"
 
 @dataclass
 class _Group:
-    """Flows that leave from the same CPU of the same host, by the same kind of generator."""
+    """Flows that leave from the same CPUs of the same host, by the same kind of generator."""
 
     kind: Generator
     host: Host
@@ -89,7 +89,7 @@ class LoadGenerator:
 
     def __init__(self, bench: Workbench, plan: RolePlan) -> None:
         self._experiment, self._lab = bench.experiment, bench.lab
-        groups: dict[tuple[str, int, str], _Group] = {}
+        groups: dict[tuple[str, tuple[int, ...], str], _Group] = {}
         self._clients: list[tuple[Host, Sending]] = []
         """Those that ask a server, which need an address of their own."""
         for name in plan.flows:
@@ -97,7 +97,7 @@ class LoadGenerator:
             port = flow.generator
             kind = traffic.generator
             group = groups.setdefault(
-                (kind, traffic.cpu, port.node),
+                (kind, traffic.senders, port.node),
                 _Group(GENERATORS[kind], bench.lab.host(port.node)),
             )
             if flow.answered:

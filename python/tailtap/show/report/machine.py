@@ -192,7 +192,7 @@ def placement_of(run: Run) -> Placement:
     record, traffic = run.record, run.traffic
     if record is None:
         return Placement(())
-    works = [Work(GENERATOR, "generator", _one(traffic.cpu))]
+    works = [Work(GENERATOR, "generator", tuple(traffic.cpus or _one(traffic.cpu)))]
     if traffic.bidirectional:
         back = traffic.cpu if traffic.reverse_cpu is None else traffic.reverse_cpu
         works.append(Work(GENERATOR, "second generator", _one(back)))

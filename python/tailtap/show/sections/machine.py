@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from tailtap.analysis.evaluation.percentiles import label
 from tailtap.base.check import Check
-from tailtap.base.units import format_count, format_time
+from tailtap.base.units import format_count, format_rate, format_share, format_time
+from tailtap.records.datapath import RateAsked, RatesRecord
 from tailtap.records.interrupts import InterruptsRun, OffsetRow
 from tailtap.records.machine import NoiseRecord
 from tailtap.show.sections import (
     COUNT,
+    RATE,
     SHARE,
     TENTHS,
     THOUSANDTHS,
@@ -52,6 +55,51 @@ def checks_table(checks: Sequence[Check]) -> Table:
 def _check(check: Check) -> Row:
     state = f"{check.state}, needed" if check.required and check.state != "ok" else check.state
     return row(check.name, Cell(state, STATES[check.state]), check.found, check.remedy)
+
+
+LATE_AT = (0.5, 0.99)
+"""Percentiles of how late packets leave."""
+BESIDE_FRAME = 20
+"""Bytes of preamble, start delimiter and gap between frames; IEEE 802.3."""
+
+
+def rates_section(record: RatesRecord) -> Section:
+    """How fast a generator sends by frame size, and how late packets leave at shares of that."""
+    shares = [one.share for one in record.sizes[0].at if one.share is not None]
+    columns = [
+        Column("size", right=True),
+        Column("highest", RATE, right=True),
+        Column("Gbit/s", TENTHS, "On a cable, with preamble and gap"),
+        *(
+            Column(f"{label(p)}, {format_share(share)}", TIME, "late at this share of the highest")
+            for share in shares
+            for p in LATE_AT
+        ),
+    ]
+    rows, notes = [], []
+    for one in record.sizes:
+        wire = one.highest * (one.size + BESIDE_FRAME) * 8 / 1e9
+        late = [at.slip_ns and at.slip_ns.at(p) for at in one.at if at.share for p in LATE_AT]
+        rows.append(row(f"{one.size} B", one.highest, wire, *late))
+        notes += [_of_rate(one.size, at) for at in one.at if at.share is None]
+    how = record.generator if record.mode is None else f"{record.generator}, {record.mode} mode"
+    threads = format_count(max(1, len(record.cpus)), "thread")
+    return Section(
+        "",
+        [f"{record.interface}: {how}, {threads}. Late is how long after its time a packet left."],
+        [table("how fast packets leave and how late", columns, rows)],
+        notes,
+    )
+
+
+def _of_rate(size: int, one: RateAsked) -> str:
+    asked = f"{format_rate(one.rate)} of {size} B"
+    if not one.is_reached:
+        refused = f", and {format_count(one.failed, 'packet')} refused" if one.failed else ""
+        return f"{asked}: not reached, {format_rate(one.achieved_rate)}{refused}"
+    slip = one.slip_ns
+    late = [f"{label(p)} {format_time((slip and slip.at(p)) or 0)}" for p in LATE_AT]
+    return f"{asked}: reached; late {', '.join(late)}"
 
 
 def noise_section(record: NoiseRecord) -> Section:
