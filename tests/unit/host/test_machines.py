@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,8 +15,10 @@ from resctrl_kernel import played
 from scratch_machine import NAMES, state, unpacked
 from systemctl_program import Systemctl, playing_systemd
 
+from tailtap.base.errors import MachineError
 from tailtap.base.units import cpu_mask, parse_cpus
 from tailtap.host.facts import machine as facts
+from tailtap.host.facts import needs
 from tailtap.host.facts.environment import describe
 from tailtap.host.facts.machine import cgroup_versions, physical_nics
 from tailtap.host.knobs import KNOBS
@@ -392,3 +395,19 @@ def _with_masks(root: Path) -> None:
             (path.parent / Path(name).name).write_text(f"{mask}\n")
     for path in (root / "sys/devices/system/node").glob("node*/cpulist"):
         path.with_name("cpumap").write_text(f"{cpu_mask(parse_cpus(path.read_text().strip()))}\n")
+
+
+def test_an_old_kernel_is_asked_for_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before Linux 5.8 root has no CAP_BPF, and before 5.12 an exchange is an unknown operation."""
+    if os.geteuid() == 0 and not needs.missing_capabilities():
+        needs.require_programs("tap", "leave it out")
+        monkeypatch.setattr(needs, "_EXCHANGE", needs._EXCHANGE.replace(b"\xe1", b"\x77"))
+        with pytest.raises(MachineError, match=r"tap: Linux .* does not take .*, or leave it out"):
+            needs.require_programs("tap", "leave it out")
+    monkeypatch.setattr(needs, "status", lambda: {"CapEff": "0000003fffffffff"})
+    assert needs.missing_capabilities() == ["CAP_BPF"]
+    (tmp_path / "last").write_text("37\n")
+    monkeypatch.setattr(needs, "LAST_CAPABILITY", tmp_path / "last")
+    assert needs.missing_capabilities() == []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import platform
 import socket
+import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tailtap.base.errors import MachineError
 from tailtap.base.proc import status
@@ -17,12 +22,16 @@ CAPABILITIES: Mapping[str, int] = {
     "CAP_BPF": 39,
 }
 """What namespaces, raw sockets and eBPF need; include/uapi/linux/capability.h."""
+LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 
 def missing_capabilities() -> list[str]:
-    """The capabilities that tailtap needs and this process lacks."""
-    effective = int(status().get("CapEff", "0"), 16)
-    return [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]
+    """The capabilities that tailtap needs and this process lacks, of those that this kernel has.
+
+    Before Linux 5.8 there is no CAP_BPF: CAP_SYS_ADMIN allows what it does.
+    """
+    effective, last = int(status().get("CapEff", "0"), 16), int(LAST_CAPABILITY.read_text())
+    return [name for name, bit in CAPABILITIES.items() if bit <= last and not effective >> bit & 1]
 
 
 def require_superuser(what: str) -> None:
@@ -40,6 +49,46 @@ def require_root() -> None:
         raise MachineError(
             f"root lacks {', '.join(lacking)} here: run it outside of the container, or start "
             "the container with --privileged"
+        )
+
+
+_BPF: Mapping[str, int] = {"x86_64": 321, "aarch64": 280}
+"""The number of bpf(2), for which the C library has no function."""
+_LOAD = 5
+_SOCKET_FILTER = 1
+_ATTRIBUTES = struct.Struct("IIQQ24x")
+"""The first members of `union bpf_attr` for BPF_PROG_LOAD; include/uapi/linux/bpf.h."""
+_EXCHANGE = struct.pack(
+    "=BBhi BBhi BBhi BBhi",
+    *(0xB7, 0, 0, 0),  # r0 = 0
+    *(0x7B, 0x0A, -8, 0),  # *(u64 *)(r10 - 8) = r0
+    *(0xDB, 0x0A, -8, 0xE1),  # r0 = xchg(r10 - 8, r0)
+    *(0x95, 0, 0, 0),  # exit
+)
+
+
+def require_programs(key: str, remedy: str) -> None:
+    """Raises `MachineError` for `key` where the kernel refuses what our eBPF programs are made of.
+
+    It is asked to take one that exchanges a word, which kernels before Linux 5.12 do not know.
+    Whoever may not load programs is not asked.
+    """
+    number = _BPF.get(platform.machine())
+    if number is None or missing_capabilities():
+        return
+    code, licence = ctypes.create_string_buffer(_EXCHANGE), ctypes.create_string_buffer(b"GPL")
+    attributes = _ATTRIBUTES.pack(
+        _SOCKET_FILTER, len(_EXCHANGE) // 8, ctypes.addressof(code), ctypes.addressof(licence)
+    )
+    library = ctypes.CDLL(None, use_errno=True)
+    program: int = library.syscall(number, _LOAD, attributes, len(attributes))
+    if program >= 0:
+        os.close(program)
+    elif ctypes.get_errno() == errno.EINVAL:
+        raise MachineError(
+            f"Linux {os.uname().release} does not take our eBPF programs, 5.12 and newer do",
+            place=key,
+            remedy=f"boot such a kernel, or {remedy}",
         )
 
 

@@ -17,7 +17,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.network import foresee_over
 from tailtap.experiment.tuning import FULL, NONE, knobs_of, purpose_of
 from tailtap.host.cpu.cpus import Numa
-from tailtap.host.facts.needs import require_root
+from tailtap.host.facts.needs import require_programs, require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.purpose import INTERFACE, Purpose
@@ -153,6 +153,11 @@ def record(found: AuditRecord, before: dict[str, str | None], left: dict[str, st
     return tuning(found, there, before=before, left=left)
 
 
+OTHER_TAPS = (
+    "on a testbed with splitters have cards stamp (tap.clock: hardware), or another program "
+    "(tap.kind: external)"
+)
+"""What stamps without eBPF."""
 PROGRAMS = ("ip", "setpriv")
 """What every run calls on each machine, whatever is measured."""
 
@@ -206,6 +211,9 @@ def foresee(
             except TailtapError as error:
                 named = by_testbed(error) if experiment.testbed_cables else error
                 findings.problems.append(str(named))
+    tap = experiment.tap
+    if "timestamper" in tasks and tap.external is None and tap.clock != HARDWARE:
+        findings.ask(require_programs, "tap", OTHER_TAPS)
     if on_testbed and "timestamper" in tasks:
         _foresee_stamps(experiment, graph, findings)
     _foresee_placement(experiment, graph, tasks, findings)

@@ -268,6 +268,7 @@ def test_a_command_boots_a_host_that_is_down(
     assert (found.via, found.boot_id) == ("command", "dut|bullseye-rt|ro nohz=off")
     with pytest.raises(MachineError, match=r"booted 5\.10-rt without isolcpus=1"):
         made.bring(Wanted("bullseye-rt", "isolcpus=1"), 1)
+    assert made.default().boot_id == "dut||ro"
     plain = Commanded("dut", CommandedOptions(command="reset {host}"))
     with pytest.raises(InputError, match=r"dut.kernel: rt: .* has no {kernel}"):
         plain.files("rt", "")

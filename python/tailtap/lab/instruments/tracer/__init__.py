@@ -26,7 +26,7 @@ from tailtap.base.errors import MachineError, TailtapError
 from tailtap.base.files import write_json
 from tailtap.base.units import format_share
 from tailtap.host.facts import machine as facts
-from tailtap.host.facts.needs import missing_capabilities
+from tailtap.host.facts.needs import missing_capabilities, require_programs
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
 from tailtap.lab.served import Server, server_records
@@ -157,6 +157,7 @@ def foresee(mode: str, room: Room, cpus: int, findings: Findings) -> None:
     from tailtap import _core
 
     findings.notes.append(room.sentence(cpus))
+    findings.ask(require_programs, "trace", "set trace: none")
     lacks = findings.ask(_core.trace_lacks, mode)
     if lacks is not None and lacks[0]:
         findings.notes.append(f"trace: {_lack(*lacks)}")

@@ -262,7 +262,14 @@ class Booting:
         )
 
     def default(self) -> Told:
-        """Reboot the host into its default, and what it says then. Raises `MachineError`."""
+        """Reboot the host into its default, and what it says then. Raises `TailtapError`.
+
+        The default of a command is what it boots where it is told no kernel.
+        """
+        if isinstance(self._way, Commanded):
+            self.boot(Wanted(None, ""))
+            with FarHost(self._station) as host:
+                return told_by(host)
         self._revived()
         with FarHost(self._station) as host:
             before = told_by(host).boot_id
