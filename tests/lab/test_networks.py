@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import cases
 from forwarders import require
-from labtools import all_came, check_hops, counts_of, measured, record, statuses
+from hypothesis import Phase, given
+from hypothesis import strategies as st
+from labtools import all_came, check_hops, counts_of, measured, ran, record, statuses
+from networks import Made, networks
 
 from tailtap.analysis.evaluation import Evaluation
+from tailtap.experiment.network import serving
 from tailtap.lab.forwarders import FORWARDERS, Setting
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import PLATFORMS, DutSpec, alike, build, graph_of
-from tailtap.lab.topology.graphs import FORWARD, dut_names
+from tailtap.lab.topology.graph import Node
+from tailtap.lab.topology.graphs import FORWARD, dut_names, network
 from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.placement import Placement
 
@@ -56,6 +62,51 @@ def test_flows_that_part_lose_nothing(tmp_path: Path, version: int, how: list[st
         )
         assert told["forwarder"]["nodes"]["r1"]["route_by"] == route_by
         assert check_hops(run) == (["fw", "r1", "last"] if flow == "a" else ["fw", "r2"])
+
+
+@cases(6, phases=(Phase.generate,))
+@given(
+    networks(most_nodes=9, most_flows=4).filter(lambda made: len(made.nodes) > 4),
+    st.sampled_from(["address", "port"]),
+    st.sampled_from([4, 6]),
+    st.data(),
+)
+def test_any_network_loses_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: Made,
+    route_by: str,
+    version: int,
+    data: st.DataObject,
+) -> None:
+    """Some nodes do not route where their ways leave no choice."""
+    plain = network([Node(name, "dut") for name in made.nodes], made.paths)
+    free = [name for name in made.nodes if serving(plain.passes(name)) != "flows"]
+    bridges = set(data.draw(st.lists(st.sampled_from(free)))) if free else set()
+    content = {
+        "name": "network",
+        "dut": {
+            "route_by": route_by,
+            "forwarder": "kernel-route",
+            "nodes": {name: {"forwarder": "tc-mirred"} if name in bridges else {}
+                      for name in made.nodes},
+            "links": [f"{one} - {other}" for one, other in made.links]
+            + [chain for path in made.paths.values()
+               for chain in (f"in - {path[0]}", f"{path[-1]} - out")],
+            "flows": {name: {"path": ["in", *path, "out"]} for name, path in made.paths.items()},
+        },
+        "traffic": {"ip": version, "size": "128 B", "ttl": 255, "flows": 4, "rate": "200 pkt/s",
+                    "duration": "200 ms", "warm_up": "0 s"},
+    }  # fmt: skip
+    found = measured(tmp_path_factory.mktemp("network"), json.dumps(content))
+    assert len(found.runs) == len(made.paths)
+    assert all(all_came(run, 40) for run in found.runs)
+
+
+def test_addresses_that_nobody_forwards_are_said(tmp_path: Path) -> None:
+    traffic = f"traffic: {{rate: {RATE}, duration: 100 ms, flows: {{dst: 127.0.0.1}}}}"
+    made = ran(tmp_path, f"name: none\ndut: {{forwarder: kernel-route}}\n{traffic}\n")
+    said = "the kernel does not route 127.0.0.1 from tt-in to tt-out: it says "
+    assert said in made.record["error"]
 
 
 def grid(count: int) -> dict[str, Any]:
@@ -107,7 +158,12 @@ SENT = 100
     ("platform", "forwarder", "more", "lengths"),
     [
         ("bare-metal", "kernel-route", "", [8]),
-        ("bare-metal", "kernel-route", ", ip: 6, size: 128 B, bidirectional: true", [3]),
+        (
+            "bare-metal",
+            "kernel-route",
+            ", ip: 6, size: 128 B, bidirectional: true, flows: {dport: 53-60}",
+            [3],
+        ),
         pytest.param("bare-metal", "tc-mirred", "", [2], marks=pytest.mark.slow),
         pytest.param("container", "kernel-route", "", [1, 8], marks=pytest.mark.slow),
         pytest.param("bare-metal", "kernel-route", ", ttl: 65", [64], marks=pytest.mark.slow),

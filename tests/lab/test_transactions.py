@@ -250,7 +250,6 @@ def test_requests_on_connections_are_those_of_tshark(folder: Path, found: Transa
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BY_HAND = f"{sys.executable} {Path(__file__).parents[1] / 'support/dns_by_hand.py'}"
-MILLISECOND_NS = 1_000_000
 SERVER = """\
 name: by-hand
 dut:
@@ -302,22 +301,6 @@ def test_each_query_to_a_dns_server_is_timed(tmp_path: Path) -> None:
     assert (
         processes(f"tt-{run.parent.parent}") == processes("--address=/example.org/192.0.2.7") == []
     )
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timed
-def test_what_a_server_takes_for_an_answer_is_found(tmp_path: Path) -> None:
-    run, _ = made(
-        tmp_path,
-        by_hand(f"{BY_HAND} server 53 10 0.02", f"{BY_HAND} client {{server}} 53 500 1 0.001"),
-    )
-    evaluation = Evaluation.load(run / "evaluation")
-    assert evaluation.counts.matched == 500
-    latency, packets = evaluation.distribution
-    late = packets[latency >= 20 * MILLISECOND_NS].sum()
-    assert 50 <= late <= 55
-    assert evaluation.percentile(0.5).value < 5 * MILLISECOND_NS
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.proc import parse_stat
 from tailtap.base.schema import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
-from tailtap.lab.forwarders import dpdk, ovs, routing
+from tailtap.lab.forwarders import Setting, dpdk, ovs, routing
 from tailtap.lab.forwarders.dpdk_examples import (
     DRAIN,
     ExampleOptions,
@@ -41,7 +42,11 @@ from tailtap.lab.forwarders.suricata import (
     with_rules,
 )
 from tailtap.lab.generators.flows import Flows
+from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms import Dut
+from tailtap.lab.topology.graphs import FORWARD, smallest
+from tailtap.lab.topology.lab import Lab
+from tailtap.remote import Completed
 from tailtap.remote.local import LocalHost
 
 
@@ -312,3 +317,15 @@ def test_cpu_times_are_those_of_the_kernel() -> None:
     assert stat[:4] == (12, "a (b) c", "S", 1)
     assert cpu_time(stat) == {"user": 2_500_000_000, "system": 500_000_000}
     assert parse_stat("") is None
+
+
+def test_a_kernel_without_rules_is_quoted() -> None:
+    said = Completed("", "not known\nCommand failed -:3\n", 1)
+    dut = Dut(mock.Mock(run=lambda *_, **__: said), (("tt-in", "tt-out"),), (1,))
+    lab = Lab(smallest("namespace", (1,)))
+    with pytest.raises(MachineError, match=r"cannot route by port .*: not known Command failed"):
+        routing.KernelRoute().start(
+            dut,
+            routing.KernelRoute.Options(),
+            Setting(lab, Path(), {FORWARD: Traffic()}, "port"),
+        )

@@ -15,7 +15,6 @@ import zstandard
 from pos_trees import COMMAND, write_crate, write_old_tree
 from published import POST, PRE, PUBLISHED, content, needs_captures, needs_published
 from published_trees import write_rates, write_tree
-from runs import all_rows
 from runs import rows as stored
 
 from tailtap.analysis import evaluation
@@ -89,15 +88,6 @@ def test_fast_runs_that_left_packets_out_are_told(imported: Path) -> None:
         "WHERE run NOT IN (SELECT run FROM warnings WHERE code = 'unmatched-egress')",
     )
     assert silent[0][0] < 0.001
-
-
-@needs_published
-def test_a_second_import_changes_nothing(imported: Path) -> None:
-    before = all_rows(imported)
-    again = import_tree(PUBLISHED, imported)
-    assert (again.runs, again.new) == (33, 0)
-    assert len(again.warnings) == len(before["warnings"]) == 7
-    assert all_rows(imported) == before
 
 
 @pytest.fixture(scope="module")

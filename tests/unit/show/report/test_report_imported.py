@@ -16,7 +16,6 @@ import pytest
 from experiment_folders import write_run
 from hypothesis import given
 from hypothesis import strategies as st
-from published import PUBLISHED, needs_published
 from published_trees import write_mixed, write_rates, write_tree
 
 from tailtap.analysis.evaluation.model import Latencies
@@ -314,24 +313,3 @@ def test_another_file_can_say_what_is_drawn(folder: Path, tmp_path: Path) -> Non
     file.write_text("figures: [{kind: gaps, panels: dut.kernel}]\n")
     with pytest.raises(InputError, match=r"other.yaml:1: figures\[0\].panels: nothing varies by"):
         requested_figures(load_experiment(folder), file)
-
-
-@needs_published
-def test_published_runs_give_the_printed_cells_of_table_6(tmp_path: Path) -> None:
-    """Those of scenario 1 that *The published data, compared* finds in the published files."""
-    import_tree(PUBLISHED / "containerized-low-latency", tmp_path / "results.duckdb")
-    file = tmp_path / "table.yaml"
-    file.write_text("figures: [{kind: tail-latency, panels: traffic.rate, series: folder}]\n")
-    (one,) = requested_figures(load_experiment(tmp_path), file)
-    assert one.drawn is not None
-    (table,) = one.drawn.tables
-    told = {row[0]: row[2] for row in table.data if row[1] == "1 Mpkt/s"}
-    printed = {
-        "kernel/vanilla-non-optimized": 9969.08,
-        "kernel/rt-optimized": 100.19,
-        "container/rt/optimized": 108.86,
-        "vm/vanilla-non-optimized": 840.63,
-        "vm/rt-optimized": 124.12,
-    }
-    for folder, microseconds in printed.items():
-        assert round(float(str(told[folder])) / 1000, 2) == microseconds, folder
