@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -164,6 +164,16 @@ class _Seen:
             and one.end > place[0]
         ]
 
+    def hides(self, exchange: Exchange) -> bool:
+        """Whether nothing may show how many requests wait in front of one: the connection's begin
+        is missing, or a request with the response to the one before it.
+        """
+        before = self.made.exchanges[: self.made.exchanges.index(exchange) + 1]
+        return self.made.packets[0] not in self.times or any(
+            first.answers and not self.has(False, first.answers) and not self.has(True, next_.asks)
+            for first, next_ in pairwise(before)
+        )
+
     def may_be(self, asks: bool, place: tuple[int, int]) -> set[int]:
         """Times at which one may say that a message was there: with it, or with what comes before
         it and is captured only when it comes again.
@@ -188,17 +198,20 @@ def _moments(seen: _Seen, at: int, exchange: Exchange) -> list[Moment]:
 
 
 def expected(
-    made: World, wire: Times, times: Times, shown: Mapping[int, int], rules: Rules
+    made: World, wire: Times, times: Times, shown: Mapping[int, int], rules: Rules, later: Times
 ) -> dict[str, Expected]:
     """What is right of each kind; `wire` has the times of all packets, captured or not.
 
-    `shown` says how many bytes behind the header of its protocol were captured of a packet.
+    `shown` says how many bytes behind the header of its protocol were captured of a packet, and
+    `later` when else the client's packets were captured, which shows that these were sent.
     """
     right: defaultdict[str, Expected] = defaultdict(Expected)
     moments: defaultdict[str, list[Moment]] = defaultdict(list)
     for event in made.events:
-        if event.packet in times and shown[event.packet] >= event.needs:
-            moments[event.kind].append(Moment(times[event.packet], event.act, event.key))
+        taken = (times, later) if event.act == "passed" else (times,)
+        found = [one[event.packet] for one in taken if event.packet in one]
+        if shown[event.packet] >= event.needs:
+            moments[event.kind] += [Moment(time, event.act, event.key) for time in found]
     if not times.keys().isdisjoint(made.quic):
         moments["quic-initial"] += []
     for number, connection in enumerate(made.connections):
@@ -213,9 +226,9 @@ def expected(
                     moments[exchange.kind].append(moment._replace(key=(number, at)))
             else:
                 _partly(one, seen, exchange, rules)
-    for kind, found in moments.items():
+    for kind, known in moments.items():
         one = right[kind]
-        pairs, counts = paired(found, rules, kind != "tcp-handshake")
+        pairs, counts = paired(known, rules, kind != "tcp-handshake")
         one.counts = counts
         one.pairs.update(pairs)
         one.allowed.update(pairs)
@@ -238,7 +251,7 @@ def _partly(one: Expected, seen: _Seen, exchange: Exchange, rules: Rules) -> Non
     asked = seen.may_be(True, exchange.asks)
     if exchange.again is not None:
         asked |= seen.may_be(True, exchange.again)
-    unknown = made.ordered and made.pipelined and made.packets[0] not in seen.times
+    unknown = made.ordered and made.pipelined and seen.hides(exchange)
     if unknown or (seen.cut and not made.plain):
         # What the client sent before nobody knows, nor where a header goes on that was cut.
         one.free |= asked

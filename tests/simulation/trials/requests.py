@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +83,8 @@ class Taps:
     snap: int = WHOLE
     copied: bool = False
     """Whether it has each packet twice."""
+    later: Times = field(default_factory=dict)
+    """When packets of the client were captured near the server as well."""
 
 
 def taps(draw: Draw, made: World, unit: int) -> Taps:
@@ -111,7 +113,8 @@ def taps(draw: Draw, made: World, unit: int) -> Taps:
         times = {one.number: one.time for one in near if asks[one.number]}
         times |= {one.number: one.time for one in behind if not asks[one.number]}
         passed = {number: wire[number] if asks[number] else far[number] for number in wire}
-        return Taps([near, behind], [("", passed, times)])
+        later = {one.number: one.time for one in behind if asks[one.number]}
+        return Taps([near, behind], [("", passed, times)], later=later)
     copied = draw.has("copies", 0.15) and len(near) > 40
     if copied:
         near = sorted(near + [one._replace(time=one.time + 2 * unit) for one in near])
@@ -242,7 +245,7 @@ def run(draw: Draw, folder: Path) -> None:
     rules = Rules(said["window_ns"], said["since"], cut, max(times))
     known = set()
     for place, wire, captured in of.views:
-        right = expected(made, wire, captured, shown(made, of.snap), rules)
+        right = expected(made, wire, captured, shown(made, of.snap), rules, of.later)
         for kind, one in right.items():
             known.add(kind + place)
             # A flight may go on when its window has ended.

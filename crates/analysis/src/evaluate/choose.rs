@@ -295,9 +295,17 @@ struct Followed {
     matched: usize,
     found: usize,
     looked_at: usize,
+    /// Whether nearly all from the first that is found to the last one are.
+    is_whole: bool,
 }
 
 impl Followed {
+    /// Whether it finds nearly all that both captures have, however much else each has, where the
+    /// packets behind the device have a key at all, as many as `behind`.
+    fn finds_all(&self, behind: usize) -> bool {
+        self.is_sure() && self.is_whole && as_many(self.looked_at, behind)
+    }
+
     /// Whether few packets are enough to tell. Where many begin with the same bytes, some that are in one
     /// capture seem to be merged or cut in the other. Where payloads come again, captures that begin apart
     /// have more of these in common than packets.
@@ -316,19 +324,36 @@ impl Followed {
     }
 }
 
-/// The strictest key by which about as many of the first packets before the device are found behind it
-/// as by any, or nearly all that are behind it are found before it; `None` where no packet is.
+/// Whether some are about as many as all.
+fn as_many(some: usize, all: usize) -> bool {
+    some as f64 >= AS_MANY * all as f64
+}
+
+/// Whether these places are nearly all from the first to the last.
+fn is_whole(places: &[usize]) -> bool {
+    let [Some(first), Some(last)] = [places.first(), places.last()] else { return false };
+    as_many(places.len(), last + 1 - first)
+}
+
+/// The strictest key by which nearly all are found that are in both captures; or about as many of the first
+/// packets before the device as by any, as less strict ones find packets that are equal by chance; or
+/// nearly all that are behind it. `None` where no packet is found.
 fn follow(sources: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
     let matched = |keeps: Keeps| -> Option<Followed> {
         let packet = Packet { keeps, most };
         let before = keyed(&sources[0], packet, look)?;
         let after = keyed(&sources[1], packet, look)?;
+        // Of the same packet a mirror port may show copies.
+        let came: HashSet<u64> = before.iter().map(|found| found.0).collect();
+        let there = |place: &usize| came.contains(&after[*place].0);
+        let is_whole = is_whole(&(0..after.len()).filter(there).collect::<Vec<_>>());
         let known: HashSet<u64> = once(before).into_iter().map(|found| found.0).collect();
         // A device may send one on several times.
         let matched = after.iter().map(|found| found.0).filter(|key| known.contains(key));
         let found = matched.clone().collect::<HashSet<_>>().len();
+        let (matched, looked_at) = (matched.count(), after.len());
         let (key, by) = (KeyKind::Packet(packet), keeps.told().to_owned());
-        Some(Followed { key, by, matched: matched.count(), found, looked_at: after.len() })
+        Some(Followed { key, by, matched, found, looked_at, is_whole })
     };
     let [all @ .., id] = Keeps::ALL;
     let mut found: Vec<Followed> = all.into_iter().filter_map(matched).collect();
@@ -337,8 +362,9 @@ fn follow(sources: &[Source; 2], most: u32, look: usize) -> Option<Followed> {
     found.extend(follow_streams(sources, Stream { most, carried: true }, look));
     let best = found.iter().map(|one| one.found).max().filter(|&best| best > 0)?;
     let behind = found.iter().map(|one| one.looked_at).max().unwrap_or_default();
-    let as_many = |some: usize, all: usize| some as f64 >= AS_MANY * all as f64;
-    found.into_iter().find(|one| as_many(one.found, best) || as_many(one.matched, behind))
+    found.into_iter().find(|one| {
+        one.finds_all(behind) || as_many(one.found, best) || as_many(one.matched, behind)
+    })
 }
 
 /// How many of the first packets are in both captures by their bytes, however these were cut.
@@ -406,6 +432,7 @@ fn follow_streams([before, after]: &[Source; 2], stream: Stream, look: usize) ->
         key: KeyKind::Stream(stream),
         by: by.to_owned(),
         matched: found.iter().filter(|&&found| found > 0).count(),
+        is_whole: is_whole(&(0..found.len()).filter(|&at| found[at] > 0).collect::<Vec<_>>()),
         found: whole,
         looked_at: keys.len(),
     })
@@ -436,6 +463,7 @@ fn follow_equals(sources: &[Source; 2], most: u32) -> Option<Followed> {
             matched,
             found: matched,
             looked_at,
+            is_whole: true,
         })
     })
 }

@@ -65,6 +65,8 @@ pub(super) struct Half {
     pub begin: Option<u32>,
     /// The number of the next byte.
     pub next: Option<u32>,
+    /// The number behind the last byte that was captured.
+    captured: Option<u32>,
     /// The number up to which the other end has acknowledged.
     pub acknowledged: Option<u32>,
     /// The number of the other end's next byte when it did so.
@@ -125,7 +127,8 @@ pub(super) struct Connection {
     pub asker: Option<usize>,
     /// Whether its beginning was seen.
     pub whole: bool,
-    /// Where what the other end says was known to end, when first bytes were missed, if this one asks.
+    /// Where what the other end says was known to end, when bytes in front of the first that are known were
+    /// missed last, if this one asks.
     missed: [Option<u32>; 2],
     /// Whether a proxy was asked for it by SOCKS.
     tunnel: bool,
@@ -160,15 +163,20 @@ impl Connection {
     pub fn take(&mut self, half: usize, turn: &Segment<'_>, now: &Now<'_, '_>, books: &mut Books) {
         let (mut bytes, missing) = (turn.bytes.as_ref(), turn.missing);
         let heard = now.before[1 - half].or(self.halves[1 - half].next);
+        // What the other end says up to there does not acknowledge what is missing.
+        let captured = self.halves[1 - half].captured;
         let own = &mut self.halves[half];
         let at = own.next.unwrap_or(0).wrapping_add(bytes.len() as u32);
         own.next = Some(at.wrapping_add(missing as u32));
+        if !turn.dropped {
+            own.captured = own.next;
+        }
         own.latest_ns = own.latest_ns.max(turn.time_ns);
         let packet = &Packet { time_ns: own.latest_ns, number: turn.number, ..*now.packet };
         let mut begun;
         if matches!(self.talk, Talk::Unknown) {
             if turn.dropped {
-                self.missed[half] = self.missed[half].or(heard);
+                self.missed[half] = captured.or(self.missed[half]).or(heard);
                 self.missed[1 - half].get_or_insert(at);
             }
             if self.asker.is_some_and(|asker| asker != half) {

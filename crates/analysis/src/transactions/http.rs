@@ -39,6 +39,8 @@ pub(super) struct Http {
     /// Where responses were missed since the last request, and what that acknowledged.
     gap: Option<u32>,
     latest: Option<u32>,
+    /// What the client acknowledged when it said what is no begin of a message, while one is looked for.
+    within: Option<u32>,
 }
 
 /// A request without its response.
@@ -141,8 +143,12 @@ impl Http {
         missing: usize,
         line: &mut Line<'_, '_>,
     ) -> Over {
-        if self.half(asks).state == State::Lost && self.begins(asks, bytes, missing > 0, line) {
-            self.half(asks).state = State::Header;
+        if self.half(asks).state == State::Lost {
+            if self.begins(asks, bytes, missing > 0, line) {
+                self.half(asks).state = State::Header;
+            } else if asks {
+                self.within = line.acknowledged;
+            }
         }
         while !bytes.is_empty() {
             match self.half(asks).read(asks, &mut bytes, line) {
@@ -165,14 +171,17 @@ impl Http {
         Over::GoesOn
     }
 
-    /// Whether a message begins with these bytes, where one is looked for.
+    /// Whether a message begins with these bytes, where one is looked for. What looks like a request is
+    /// part of one if other bytes of it were sent since the last response.
     fn begins(&self, asks: bool, bytes: &[u8], cut: bool, line: &Line<'_, '_>) -> bool {
         if asks {
-            return match Self::shown(bytes, cut) {
-                Shown::Yes => true,
-                Shown::More => bytes.windows(2).any(|pair| pair == b" /"),
-                Shown::No => false,
-            };
+            let goes_on = line.acknowledged.is_some() && self.within == line.acknowledged;
+            return !goes_on
+                && match Self::shown(bytes, cut) {
+                    Shown::Yes => true,
+                    Shown::More => bytes.windows(2).any(|pair| pair == b" /"),
+                    Shown::No => false,
+                };
         }
         let at = line.position().wrapping_sub(bytes.len() as u32);
         let awaited = self.waiting.iter().any(|one| one.acknowledged == Some(at));
