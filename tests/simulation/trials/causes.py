@@ -73,7 +73,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     flows = _flows(draw, folder, told.made) if clock is None else None
     [one] = finished_runs(folder)
     latest = int((made.left - made.sent).max() - np.median(made.left - made.sent))
-    if clock is not None and latest < 6 * clock.width_ns:
+    if clock is not None and latest < 8 * clock.width_ns:
         with suppress(InputError):  # of no packet anything can be told
             explain(one, late="p98.5")
         return {}

@@ -201,7 +201,7 @@ def run(draw: Draw, folder: Path) -> None:
     found = evaluate(ingress, egress, **made.options)
     made = replace(made, key=found.key)
     # The first and the last that pass do not show where the router is.
-    if len(made.pairs) < 3 and not made.options["throughout"]:
+    if len(made.both) < 3 and not made.options["throughout"]:
         apart = {n: fate.replace("to_device", "lost") for n, fate in made.apart.items()}
         made = replace(made, apart=apart)
     told(made, files, found)

@@ -81,15 +81,18 @@ pub(super) fn look(choice: &KeyChoice) -> Changes {
     found.changes()
 }
 
-/// The outlines of the first packets by their keys; `None` of keys that several have.
+/// The outlines of the first packets by their keys; `None` of keys of packets that differ.
 fn outlines<X: Extract>(source: &Source, extract: X) -> HashMap<u64, Option<Outline>> {
     let mut found = HashMap::new();
     let Ok(mut capture) = source.open() else { return found };
     let read = capture.read(LOOK, |packet| {
         let Content::Frame { bytes, wire_len, link } = packet.content else { return };
         if let Ok((key, _)) = extract.extract(packet.content) {
-            let made = || Some(outline(bytes, wire_len, link));
-            found.entry(key).and_modify(|known| *known = None).or_insert_with(made);
+            let made = Some(outline(bytes, wire_len, link));
+            let known = found.entry(key).or_insert_with(|| made.clone());
+            if *known != made {
+                *known = None;
+            }
         }
     });
     if read.is_err() { HashMap::new() } else { found }
