@@ -21,7 +21,7 @@ class Clock:
     """A clock, by the true one; times in ns."""
 
     ahead_ns: int = 0
-    """By how much it is ahead when the traffic begins."""
+    """By how much it is ahead at `since_ns`, when the traffic begins."""
     drift: float = 0.0
     """How much faster it runs."""
     wander: float = 0.0
@@ -34,10 +34,11 @@ class Clock:
     """By how much its rate changes then, as where somebody slews it."""
     resolution_ns: int = 1
     """It shows multiples of this."""
+    since_ns: int = START_NS
 
     def ahead(self, times: Integers) -> Integers:
         """By how much it is ahead at these times."""
-        since = (times - START_NS).astype(float)
+        since = (times - self.since_ns).astype(float)
         behind = np.maximum(times - self.step_at_ns, 0).astype(float)
         swung = 2 * np.pi / self.period_ns
         ran = self.drift * since + self.bend * behind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -122,8 +122,10 @@ class Device:
         return max(self.core.end[-1], int(self.left.max()), self.load.until) + 10_000
 
 
-def device(draw: Draw, load: Load, began: int) -> Device:
-    """The device of a seed under a load, from a time on."""
+def device(
+    draw: Draw, load: Load, began: int, wanted: Mapping[str, tuple[What, float]] = OTHERS
+) -> Device:
+    """The device of a seed under a load, from a time on, whose core may have `wanted` to do."""
     server = SERVERS[draw.choice("forwarder", list(SERVERS))]
     if not server.polls and draw.has("deep idle", 0.3):
         deep = draw.magnitude("deep idle exit", 3_000, 300_000)
@@ -137,7 +139,7 @@ def device(draw: Draw, load: Load, began: int) -> Device:
         sent, load = both[0::2], replace(load, arrivals=both[1::2])
     core = course(
         server, load.arrivals.tolist(), load.service.tolist(),
-        [*ticks(draw, load, began), *others(draw, load, server)], began,
+        [*ticks(draw, load, began), *others(draw, load, server, wanted)], began,
     )  # fmt: skip
     held = np.zeros(sent.size, np.int64)
     if server.by != "softirq" and draw.has("held elsewhere", 0.1):
@@ -170,11 +172,12 @@ def ticks(draw: Draw, load: Load, began: int) -> Iterator[Job]:
     yield Job(load.until + AFTER_NS, dur, TICK)
 
 
-def others(draw: Draw, load: Load, server: Server) -> Iterator[Job]:
+def others(
+    draw: Draw, load: Load, server: Server, wanted: Mapping[str, tuple[What, float]]
+) -> Iterator[Job]:
     """What takes the core from the server, some of it when a packet is there."""
-    wanted = dict(OTHERS)
     if server.polls:
-        wanted["smi"] = (SMI, 0.4)
+        wanted = {**wanted, "smi": (SMI, 0.4)}
     for name, (what, chance) in wanted.items():
         if not draw.has(name, chance):
             continue

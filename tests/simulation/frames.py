@@ -11,6 +11,7 @@ from tests.simulation.draw import Draw
 
 HOST, ROUTER, SERVER = "10.0.0.9", "10.0.0.1", "203.0.113.9"
 PUBLIC = "198.51.100.1"
+TAGGED = bytes.fromhex("81000007")
 MACS = {
     "host": "020000000009",
     "router": "020000000001",
@@ -164,11 +165,13 @@ def strange(device: str) -> list[tuple[bytes, str]]:
         ethernet("host", "01005e000005", ip(HOST, "224.0.0.5", 1, 89, bytes(20))),
         ethernet("host", "router", ip(HOST, "192.0.2.77", 2, 17, udp(BRIDGE, 0, b"old"), hops=1)),
         ethernet("host", "f" * 12, arp("host", HOST, ROUTER), 0x806),
+        ethernet("host", "f" * 12, arp("host", HOST, "10.0.0.8"), 0x806, TAGGED),
     ]
     found += [(frame, "not_forwarded" if routes else "lost") for frame in near]
     if routes:
         found += [
-            (ethernet("router", "f" * 12, arp("router", ROUTER, HOST), 0x806), "not_forwarded")
+            (ethernet("router", "f" * 12, arp("router", ROUTER, HOST), 0x806), "not_forwarded"),
+            (ethernet("router", "host", ip(ROUTER, HOST, 7, 1, bytes(20))), "not_forwarded"),
         ]
         found += [
             (ethernet("host", "router", ip(HOST, ROUTER, 9_000 + n, 6, bytes(20))), "to_device")

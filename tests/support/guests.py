@@ -7,7 +7,6 @@ task has the core of the guest's only serving CPU, and the guest does not see it
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from stamps import write_stamps
 from traced import HOG, write_run
 
 from tests.simulation.clocks import Clock
-from tests.simulation.device import CORE, NAMES, SERVED_BIT, SERVES, TICK
-from tests.simulation.machine import NMI, TASK, THREAD, Integers, Job, Server, What, course
+from tests.simulation.device import CORE, NAMES, SERVED_BIT, TICK, served_by
+from tests.simulation.machine import NMI, TASK, THREAD, Job, Server, What, course
 from tests.simulation.records import Records, ends, of_course, packed
 from tests.simulation.tracer import Told
 from tests.simulation.truth import rows_of
@@ -48,35 +47,28 @@ def host_records(told: Told) -> Records:
     return of_course(course(SEAT_THREAD, [], [], jobs, told.began), CORE)
 
 
-def write_guest_run(
-    folder: Path,
-    found: Told,
-    clock: Clock = CLOCK,
-    way_ns: Callable[[int], Integers] = lambda size: np.zeros(size, np.int64),
-) -> Path:
-    """A run folder with traces of the host and of the guest. Packets take `way_ns` more from the
-    host's stamps to the guest's, and back.
-    """
+def write_guest_run(folder: Path, found: Told) -> Path:
+    """A run folder with traces of the host and of the guest."""
     served = {"by": "vcpu", "pids": [SPARE, VCPU], "cpus": [CORE]}
     mine = replace(found, records=host_records(found))
     write_run(folder, mine, served=served, names=HOST_NAMES, cpus=[CORE])
     sent, left = found.made.sent, found.made.left
     ids = np.arange(sent.size)
     order = np.argsort(left, kind="stable")
-    came = clock.shows(sent + IN_NS + way_ns(ids.size))
-    gone = clock.shows(left - OUT_NS - way_ns(ids.size))
+    came = CLOCK.shows(sent + IN_NS)
+    gone = CLOCK.shows(left - OUT_NS)
     write_stamps(folder / "guest-ingress.stamps", came, ids)
     write_stamps(folder / "guest-egress.stamps", gone[order], ids[order])
     records = found.records.copy()
-    start, end = clock.shows(records["start"].astype(np.int64)), clock.shows(ends(records))
+    start, end = CLOCK.shows(records["start"].astype(np.int64)), CLOCK.shows(ends(records))
     records["start"], records["dur"], records["cpu"] = start, end - start, SEAT
     (folder / "trace-guest.events").write_bytes(packed(records))
-    first, last = clock.shows(np.array([found.began, found.ended])).tolist()
+    first, last = CLOCK.shows(np.array([found.began, found.ended])).tolist()
     trace = {
         "schema": "tailtap.trace/1", "clock": "monotonic", "boot_id": "guest", "mode": "thin",
         "cpus": [SEAT], "started_ns": first, "ended_ns": last, "records": len(records), "lost": {},
         "missing": [], "substitutes": [], "steal": False, "floor_ns": 1000, "names": NAMES,
-        "kernel": "6.1", "served": {"by": "task", "pids": [SERVES], "cpus": [SEAT]},
+        "kernel": "6.1", "served": {**served_by(found.made.core.server), "cpus": [SEAT]},
     }  # fmt: skip
     (folder / "trace-guest.json").write_text(json.dumps(trace))
     return folder

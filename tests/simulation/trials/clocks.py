@@ -5,16 +5,18 @@ The true clock is that of the tap before the device, without its steps.
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
 import numpy as np
+from pairs import in_pieces
 from stamps import write_stamps
 
 from tailtap.analysis.clocks.alignment import Stepped
 from tailtap.analysis.clocks.host import guest_clock
-from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
 from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, of_cards
 from tailtap.analysis.evaluation.percentiles import papers
 from tailtap.analysis.verdict.requirement import parse_requirement
@@ -23,11 +25,12 @@ from tailtap.base.errors import InputError, NothingMatched
 from tests.simulation.clocks import Clock, another, read_by, resolution
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
-from tests.simulation.traffic import NEVER, Packets, packets
+from tests.simulation.traffic import NEVER, START_NS, Packets, packets
 from tests.simulation.trial import Tally, Trial
 
 ENOUGH, MANY = 100, 16
 """Packets and different gaps that show the step of a clock: docs/explanation/latency.md."""
+DATE_NS = 1_760_000_000_000_000_000
 LEAST_NS = 200
 """No packet takes less, either way."""
 FILES = ("ingress", "guest-ingress", "guest-egress", "egress")
@@ -93,11 +96,20 @@ def way_back(draw: Draw, there: Packets) -> Packets:
     return Packets(sent, sent + took.astype(np.int64))
 
 
+def dated(made: Packets) -> Packets:
+    """The same packets this year."""
+    return Packets(made.sent + DATE_NS, np.where(made.left == NEVER, NEVER, made.left + DATE_NS))
+
+
 def run(draw: Draw, folder: Path) -> Tally:
     there = packets(draw)
     back = way_back(draw, there)
     theirs = another(draw, int(there.sent[-1]))
     ours = Clock(resolution_ns=resolution(draw, "our stamps"))
+    if draw.has("a date", 0.3):
+        there, back = dated(there), dated(back)
+        since_ns, step_at_ns = START_NS + DATE_NS, theirs.step_at_ns + DATE_NS
+        theirs = replace(theirs, since_ns=since_ns, step_at_ns=step_at_ns)
     world = showing(World(there, back, ours, theirs))
     world.write(folder)
     tally: Tally = {}
@@ -124,6 +136,9 @@ def by_packets(draw: Draw, world: World, folder: Path) -> Tally:
         return {"noticed": (0, 1)}
     holds_truth(found, world)
     holds_line(found, world)
+    if draw.has("in pieces", 0.2):
+        settings = pickle.loads(pickle.dumps(Settings(clocks=clocks, throughout=True)))
+        assert in_pieces(before, after, settings, chunk_bytes=2_000).as_json() == found.as_json()
     if world.ours.resolution_ns == world.theirs.resolution_ns == 1:
         holds_moments(world, folder)
     if draw.has("judged", 0.2):

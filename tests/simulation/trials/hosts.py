@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,11 +10,12 @@ import numpy as np
 from made_records import keeping
 
 from tailtap.analysis.clocks.alignment import Stepped
-from tailtap.analysis.clocks.host import HostClock, host_clock
+from tailtap.analysis.clocks.host import HostClock as ByReadings
+from tailtap.analysis.clocks.host import host_clock
 from tailtap.base.errors import InputError
 from tailtap.measure import clocks
 from tailtap.records.machine import Environment, Station, Timekeeping
-from tailtap.records.run import Found, HostClocks
+from tailtap.records.run import Found, HostClock, HostClocks
 from tests.simulation.clocks import SECOND, Clock, read_by
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
@@ -23,6 +24,9 @@ from tests.simulation.trial import Trial
 
 WANDER = 2.5e-8
 """Rates of two quartzes change by 1e-7 against each other at most: `measure.clocks`."""
+
+STEP_NS = 1_000 * SECOND
+"""Further than a clock's rate can go in any run."""
 
 
 @dataclass
@@ -57,7 +61,7 @@ class Machine:
         return shown
 
     def timekeeping(self) -> Timekeeping:
-        return self.rates.pop(0) if len(self.rates) > 1 else self.rates[0]
+        return self.rates[0]
 
 
 def machine(draw: Draw, role: str, now: Now, length_ns: int) -> Machine:
@@ -79,18 +83,37 @@ def machine(draw: Draw, role: str, now: Now, length_ns: int) -> Machine:
 def run(draw: Draw, _: Path) -> None:
     now, length = Now(), draw.magnitude("length", SECOND // 10, 600 * SECOND)
     stamps, dut = (machine(draw, role, now, length) for role in ("stamps", "dut"))
+    machines = {"timestamper": stamps, "dut": stamps if draw.has("one machine", 0.05) else dut}
+    if draw.has("a generator beside the stamps", 0.3):
+        machines["generator"] = stamps
+    steps = draw.has("dut steps", 0.1)
     with patch.object(clocks, "time", now):
-        asked = clocks.Clocks({"timestamper": stamps, "dut": dut}, "timestamper")
+        asked = clocks.Clocks(machines, "timestamper")
         asked.look()
         first, now.ns = now.ns, now.ns + length
+        for one in (stamps, dut):
+            one.rates = one.rates[-1:]
+        if steps:
+            step_ns = draw.choice("step", (-STEP_NS, STEP_NS))
+            dut.kept = replace(dut.kept, step_ns=step_ns, step_at_ns=first)
         asked.look()
         found, warnings = asked.reading()
-    slewed = [role for role in ("stamps", "dut") if f"{role} is slewed" in draw.features]
-    assert [one["code"] for one in warnings] == ["clock-unsteady"] * len(slewed), warnings
+    if machines["dut"] is stamps:
+        assert (found, warnings) == (None, [])
+        return
     assert found is not None and found.dut is not None
+    slewed = [role for role in ("stamps", "dut") if f"{role} is slewed" in draw.features]
+    unsteady = len(slewed) + (slewed[:1] == ["stamps"] and "generator" in machines)
+    assert [one["code"] for one in warnings] == ["clock-unsteady"] * (unsteady + steps), warnings
+    if "generator" in machines:
+        assert found.generator == found.timestamper == HostClock(timekeeping=stamps.rates[-1])
+    if steps:
+        assert any("of the dut stepped" in one["message"] for one in warnings)
+        assert found.dut.ahead_ns is None
+        return
     told = found.dut
     assert told.at_ns and told.ahead_ns and told.drifts
-    clock = HostClock(told.at_ns, told.ahead_ns, told.drifts, told.bend_ns)
+    clock = ByReadings(told.at_ns, told.ahead_ns, told.drifts, told.bend_ns)
     times = np.linspace(first, now.ns, 50).astype(np.int64)
     theirs, ours = dut.kept.shows(times), stamps.kept.shows(times)
     # Both are rounded to whole nanoseconds, and their difference is one of the DuT's clock.

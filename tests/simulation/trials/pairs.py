@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tailtap import _core
@@ -210,10 +211,13 @@ def run(draw: Draw, folder: Path) -> None:
     by_flow(made, found)
     named(made, found)
     counted(made, found)
-    if draw.has("written", 0.1):
+    if draw.has("written", 0.3):
         found.write(folder / "stored")
         again = Evaluation.load(folder / "stored")
         assert again.as_json() == found.as_json()
+        assert again.losses() == found.losses()
+        lost = pq.read_table(folder / "stored/losses.parquet")
+        assert lost["burst"].to_pylist() == [packet.burst for packet in found.losses()]
         tables = again.to_arrow()
         assert all(table.equals(tables[name]) for name, table in found.to_arrow().items())
     if draw.has("in pieces", 0.2):
@@ -319,8 +323,7 @@ def named(made: Pair, found: Evaluation) -> None:
             assert number not in gone or made.may_be_lost(number, row)
     for packet, row in zip(lost, rows, strict=True):
         assert packet.ingress_ns == row.stamp
-        if made.frames:
-            assert packet.length == len(row.data)
+        assert packet.length == (len(row.data) if made.frames else None)
         if made.frames and row.number < STRANGE:
             assert packet.flow == made.traffic.name(row.number)
     stays = np.array([row.number not in gone for row in came])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from made_records import keeping
 from msgspec import structs
 
 from tailtap.experiment.dut import Dut
@@ -16,7 +14,6 @@ from tailtap.lab.generators.model import Traffic
 from tailtap.lab.instruments.taps.inline import of_deferral, of_links
 from tailtap.lab.topology.graph import Node
 from tailtap.lab.topology.graphs import FORWARD, dut_names, line
-from tailtap.measure.clocks import Clocks
 from tailtap.measure.quality import (
     FOLLOWING,
     Measured,
@@ -25,8 +22,7 @@ from tailtap.measure.quality import (
 )
 from tailtap.measure.roles import OfFlow
 from tailtap.records.datapath import GeneratorRecord, Tapped
-from tailtap.records.machine import Timekeeping
-from tailtap.records.record import Notice, Open, as_json, opened
+from tailtap.records.record import Notice, Open, opened
 from tailtap.records.run import Found, Handled
 
 SLIP_LIMIT_NS = 100_000
@@ -137,54 +133,3 @@ def test_cards_work_where_they_interrupt(
     row = Handled(port="tt-in", cpus=sent_to, handled=handled)
     found = Found(softnet=softnet(processed=0), card_interrupts={"42": row})
     assert codes(replace(GOOD, found=found), cards) == said
-
-
-@dataclass
-class Made:
-    """A machine whose clock is ahead by `ahead_ns`."""
-
-    ahead_ns: int = 0
-    kept: list[Timekeeping] = field(default_factory=lambda: [keeping()])
-
-    def clock(self) -> int:
-        return time.monotonic_ns() + self.ahead_ns
-
-    def timekeeping(self) -> Timekeeping:
-        return self.kept.pop(0) if len(self.kept) > 1 else self.kept[0]
-
-
-def told(machines: dict[str, Made], between: Any = None) -> tuple[dict[str, Any], list[str]]:
-    clocks = Clocks(machines, "timestamper")
-    clocks.look()
-    if between is not None:
-        between()
-    clocks.look()
-    found, warnings = clocks.reading()
-    assert {one["code"] for one in warnings} <= {"clock-unsteady"}
-    return {} if found is None else as_json(found), [one["message"] for one in warnings]
-
-
-def test_one_machine_has_one_clock() -> None:
-    one = Made()
-    assert told({"timestamper": one, "dut": one}) == ({}, [])
-
-
-def test_what_is_told_of_who_shares_the_machine_with_the_stamps() -> None:
-    here, there = Made(), Made(10**9)
-    clocks, _ = told({"generator": here, "timestamper": here, "dut": there})
-    assert clocks["generator"] == clocks["timestamper"] == {"timekeeping": as_json(here.kept[0])}
-    assert set(clocks["dut"]) > {"ahead_ns", "drifts", "timekeeping"}
-
-
-def test_a_clock_that_stepped_is_not_told() -> None:
-    """A machine that slept, or another one at the same address: further than a rate can go."""
-    there = Made()
-
-    def step() -> None:
-        there.ahead_ns -= 10**10
-
-    clocks, [warning] = told({"timestamper": Made(), "dut": there}, step)
-    assert warning == (
-        "the clock of the machine of the dut stepped, or changed its rate during the run"
-    )
-    assert "ahead_ns" not in clocks["dut"]

@@ -202,20 +202,6 @@ def test_a_guard_ends_the_generator_early(tmp_path: Path) -> None:
     assert seen[0] < seen[2]
 
 
-def test_all_flows_are_sent_by_one_role_and_stamped_by_another(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    station = FakeStation()
-    text = TEXT.replace("warm_up: 0 s", "warm_up: 0 s, bidirectional: true, reverse_cpu: 2")
-    records = runs(tmp_path, station, text.replace("repeat: 2", "repeat: 1"), quiet=False)
-    assert capfd.readouterr().err.startswith("run 1 of 2: ")  # each direction is a run
-    assert [record["variables"]["direction"] for record in records] == ["forward", "reverse"]
-    assert [record["status"] for record in records] == ["done", "done"]
-    for role, request in (("generator", "start"), ("timestamper", "stop"), ("generator", "result")):
-        assert station.asked.count((role, request)) == 1
-    assert station.asked.count(("dut", "prepare")) == 1
-
-
 def _two(tmp_path: Path, **told: Any) -> tuple[FakeStation, FakeStation]:
     """One for generator and timestamper, one for the DuT, each with files of its own."""
     sends = FakeStation(name="the sender", apart=tmp_path / "sender", **told.get("sends", {}))

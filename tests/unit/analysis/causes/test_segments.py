@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from guests import CLOCK, HOST_HOG, IN_NS, OUT_NS, SEAT, VCPU, write_guest_run
+from guests import CLOCK, HOST_HOG, SEAT, VCPU, write_guest_run
 from made_records import rewrite
 from stamps import RECORD as STAMP
 from stamps import on_cpu, write_stamps
@@ -29,7 +29,6 @@ from traced import (
     random_jobs,
     rows_at,
     simulate,
-    stamped,
     ticks,
     traffic,
     write_run,
@@ -38,14 +37,10 @@ from traces import IDLE, TASK
 
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.late import UNKNOWN, Packets, Segment, segments, stamps_of
-from tailtap.analysis.causes.record import record
 from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import load
-from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import InputError
-from tailtap.records.causes import ServedBy
-from tailtap.records.evaluation import PacketsBothWays
 from tests.simulation.device import CORE, NEIGHBOUR, SERVED_BIT, SERVERS, SERVES
 from tests.simulation.records import in_order
 from tests.simulation.tracer import Told
@@ -199,33 +194,6 @@ def blamed(folder: Path, simulated: Told) -> tuple[Sequence[str], Sequence[str]]
     return np.array(table["detail"].to_pylist())[known].tolist(), np.array(truth)[known].tolist()
 
 
-@pytest.fixture(scope="module")
-def in_guest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explained, Told, Path]:
-    simulated = busy()
-    folder = write_guest_run(tmp_path_factory.mktemp("runs") / "001-guest", simulated)
-    [found] = explain_runs([folder], late="100 us")
-    return found, simulated, folder
-
-
-def test_each_packet_has_the_cause_of_its_kernel(
-    in_guest: tuple[Explained, Told, Path],
-) -> None:
-    found, simulated, folder = in_guest
-    details, truth = blamed(folder, simulated)
-    assert len(truth) > 500
-    right = [one == other for one, other in zip(details, truth, strict=True)]
-    assert np.mean(right) > 0.99
-    claims = {f"{row.cause} ({row.detail})" for row in found.labels.rows if row.is_cause}
-    assert {"task (guest: hog)", "task (host: injector)",
-            "kernel-thread (guest: kworker: vmstat_update)"} <= claims  # fmt: skip
-    assert found.warnings == ()
-    knobs = {row.detail: row.knobs for row in record(found).causes}
-    assert knobs["guest: hog"] == ["guest: isolated-cpus"]
-    assert knobs["host: injector"] == ["isolated-cpus", "groups"]
-    # Nothing is set in a guest that runs.
-    assert knobs["guest: kworker: vmstat_update"] == []
-
-
 def test_of_several_serving_cpus_the_guest_says_which_had_a_packet(tmp_path: Path) -> None:
     """QEMU's own threads hand packets over wherever they run: here on the core of the other one."""
     simulated = busy()
@@ -264,56 +232,6 @@ def add_core(
     (folder / f"{trace}.json").write_text(json.dumps(said))
     with (folder / f"{trace}.events").open("ab") as file:
         file.write(as_rows(records).tobytes())
-
-
-def test_its_clock_is_told_with_the_truth_in_it(
-    in_guest: tuple[Explained, Told, Path],
-) -> None:
-    found, simulated, _ = in_guest
-    told = record(found).guest
-    assert told is not None
-    clock = told.clock
-    assert told.coarse == 0
-    assert told.served == ServedBy(by="task", cpus=[1], pids=[500])
-    least, most = clock.offset_ns
-    ahead = int(CLOCK.shows(np.array([clock.at_ns]))[0]) - clock.at_ns
-    assert least <= ahead <= most
-    assert clock.drifts[0] <= CLOCK.drift <= clock.drifts[1]
-    assert IN_NS + OUT_NS <= clock.width_ns <= 2 * (IN_NS + OUT_NS)
-    assert clock.packets == PacketsBothWays(
-        there=simulated.made.sent.size, back=simulated.made.sent.size
-    )
-
-
-def test_where_the_clock_is_coarse_only_the_host_is_blamed(tmp_path: Path) -> None:
-    """The interval is some 0.6 ms wide: nothing beside 0.3 ms, and little beside 2 ms."""
-    simulated = busy()
-    folder = write_guest_run(
-        tmp_path / "001-coarse",
-        stamped(simulated, earlier_ns=300_000),
-        way_ns=lambda size: np.full(size, 150_000),
-    )
-    [found] = explain_runs([folder], late="450 us")
-    late = found.joined.late
-    width = 300_000 + IN_NS + OUT_NS
-    coarse = late.excess_ns < 5 * width
-    assert 0 < coarse.sum() < coarse.size
-    assert found.joined.coarse == pytest.approx(coarse.sum(), abs=20)
-    [warning] = found.warnings
-    assert warning.code == "guest-clock-coarse"
-    assert f"{found.joined.coarse:,} of {coarse.size:,} late packets" in warning.message
-    table = pq.read_table(folder / "causes-late.parquet")
-    details = np.array(table["detail"].to_pylist())
-    certain = late.excess_ns < 4 * width
-    assert not any(detail.startswith("guest") for detail in details[certain])
-    assert (details[certain] == "host: injector").any()
-    assert (details[~coarse] == "guest: hog").any()
-    parts = pq.read_table(folder / "causes-parts.parquet")
-    ns = np.bincount(parts["packet"].to_numpy(), parts["ns"].to_numpy(), late.excess_ns.size)
-    assert (ns <= late.excess_ns).all()
-    stalls = pq.read_table(folder / "causes-stalls.parquet")
-    used = set(table["stall"].to_pylist()) - {0}
-    assert used == set(stalls["stall"].to_pylist())
 
 
 def stepped(stamps: Path) -> None:
@@ -360,18 +278,3 @@ def test_what_is_spoilt_is_one_warning(tmp_path: Path, spoilt: str) -> None:
     assert np.mean([one == "host: injector" for one in host]) > 0.95
     if spoilt != "events":
         assert not any(one.startswith("guest") for one in details)
-
-
-def test_the_lines_of_the_clock_keep_to_its_interval(tmp_path: Path) -> None:
-    """A clock whose rate changes slowly, over several pieces."""
-    random = np.random.default_rng(3)
-    simulated = simulate(arrivals(2_000, 9.0, random), [], random)
-    curved = replace(CLOCK, wander=5e-7)
-    clock = guest_clock(write_guest_run(tmp_path / "001-curved", simulated, curved))
-    assert len(clock.alignment.pieces) > 3
-    theirs, ours = clock.moments()
-    assert (np.diff(theirs) > 0).all() and (np.diff(ours) > 0).all()
-    times = simulated.made.sent
-    off = np.abs(clock.host_ns(curved.shows(times)) - times)
-    assert (off <= clock.off_ns(times) + 2).all()
-    assert clock.off_ns(times).max() < 3 * (IN_NS + OUT_NS)

@@ -25,8 +25,7 @@ from tailtap.analysis.compare.gate import (
     smallest_one_sided,
     step_between,
 )
-from tailtap.analysis.compare.history import Measured, changes, histories, newest
-from tailtap.analysis.compare.significance import above_test
+from tailtap.analysis.compare.history import Measured, changes, histories
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.verdict.junit import write_gate
 from tailtap.base.errors import InputError, MachineError
@@ -44,14 +43,6 @@ def side(name: str, latencies: Latencies, label: str = "bare-metal", **more: Any
 
 def judge(base: Latencies, new: Latencies, margin: float = 0.05) -> GateRecord:
     return judge_loaded(side("base", base), side("new", new), margin, 0.999)
-
-
-@pytest.mark.parametrize(("one", "other"), [((3, 5, 9), (1, 2, 4, 4)), ((1, 1), (1, 2, 3))])
-def test_the_test_counts_all_assignments(one: Sequence[float], other: Sequence[float]) -> None:
-    ranks = stats.rankdata([*one, *other])
-    sums = [sum(chosen) for chosen in itertools.combinations(ranks, len(one))]
-    observed = sum(ranks[: len(one)])
-    assert above_test(one, other) == pytest.approx(np.mean([found >= observed for found in sums]))
 
 
 def test_three_runs_never_show_that_it_is_worse() -> None:
@@ -275,13 +266,6 @@ def test_what_is_said_of_the_newest_commits(
     [series] = histories(runs(values), P)
     assert len(series.marks) == marks and series.newest == bool(marks)
     assert series.undecided.startswith(undecided) and bool(series.undecided) == bool(undecided)
-
-
-def test_three_newest_of_ten_have_a_quarter_of_the_error() -> None:
-    """One of 120 choices is more than that, and one of 680 is not."""
-    level, late = [1e5 + number for number in range(7)], [9e5, 9.1e5, 9.2e5]
-    assert newest([*level, *late]) == (3, False)
-    assert newest([*level, *[one - 10 for one in level], *late]) == (3, True)
 
 
 def test_a_commit_that_failed_hides_no_series() -> None:

@@ -19,7 +19,7 @@ from two_clocks import TwoClocks
 from tailtap.analysis.compare import compare_runs
 from tailtap.analysis.compare.comparison import read
 from tailtap.analysis.compare.configurations import aspects_of, device_variables, load_of
-from tailtap.analysis.compare.resources import JUDGEMENTS, cache, cpu_list, judge, resources
+from tailtap.analysis.compare.resources import JUDGEMENTS, cache, judge, resources
 from tailtap.analysis.compare.significance import smallest_p
 from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.evaluation.clocks import known
@@ -53,11 +53,6 @@ def test_the_cache_of_an_epyc_is_separated_and_of_a_xeon_shared() -> None:
     assert cache(sample("vm", 1, 1e4)) is None
     unpackaged = cache(with_caches(None, [("2", "0"), ("2", "1")]))
     assert unpackaged is not None and unpackaged.layout == "separated" and not unpackaged.others
-
-
-def test_cpu_lists() -> None:
-    assert cpu_list("0-3,8,10-11") == {0, 1, 2, 3, 8, 10, 11}
-    assert cpu_list("") == cpu_list("none") == set()
 
 
 GRADES = get_args(Grade)

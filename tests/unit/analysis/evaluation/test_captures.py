@@ -60,16 +60,6 @@ def test_tagged_and_ipv6_frames(options: dict[str, Any], key: str, tmp_path: Pat
     assert (found.counts.matched, found.max) == (500, 9_000)
 
 
-def test_a_long_stream_is_read_in_pieces(tmp_path: Path) -> None:
-    """Records across the borders of the decompression buffer, of changing lengths."""
-    packets = [(SECOND + i * 1_000, frame(i) + bytes(i % 1400)) for i in range(5_000)]
-    later = [(time + 700, data) for time, data in packets]
-    found = evaluate_pair(
-        tmp_path, compressed(pcap(packets), "zstd"), compressed(pcapng(later), "gzip")
-    )
-    assert latencies(found) == [700] * 5_000
-
-
 # Captures that another process is still writing.
 
 PACKETS = 20_000

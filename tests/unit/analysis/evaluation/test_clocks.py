@@ -4,7 +4,6 @@ wider than what the packets leave open."""
 from __future__ import annotations
 
 import os
-import pickle
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from captures import frame, mscap, pcap, stamps
+from captures import mscap, stamps
 from pairs import said
 from scipy.optimize import linprog
 from stamps import read_stamps
@@ -28,9 +27,8 @@ from tailtap.analysis.clocks.alignment import (
     align,
     matched,
 )
-from tailtap.analysis.evaluation import Captures, Evaluation, Settings, evaluate, evaluate_many
+from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, parse_interval
-from tailtap.analysis.evaluation.executors import Threads
 from tailtap.base.errors import InputError
 from tests.simulation.clocks import Clock
 from tests.simulation.machine import Integers
@@ -49,13 +47,6 @@ def by_packets(folder: Path) -> Clocks:
 def evaluated(folder: Path, clocks: Clocks | None, egress: str = "egress.stamps") -> Evaluation:
     """The pair in a folder, evaluated with or without clocks."""
     return evaluate(folder / "ingress.stamps", folder / egress, clocks=clocks)
-
-
-def test_the_width_is_half_of_what_is_open(tmp_path: Path) -> None:
-    """With equal rates and constant delays, that is half of the round trip."""
-    TwoClocks(Clock(-77), least_ns=300, mean_ns=0, back_ns=(9_000, 0)).write(tmp_path, 1)
-    assert 4_650 <= by_packets(tmp_path).within_ns <= 4_700
-    assert [known(least, most).within_ns for least, most in ((-3, 5), (0, 1), (7, 7))] == [4, 1, 0]
 
 
 def test_the_numbers_are_those_of_whole_numbers(tmp_path: Path) -> None:
@@ -138,48 +129,6 @@ def test_packets_that_may_be_in_the_window_are(tmp_path: Path) -> None:
     evaluate(*captures, window_ns=MS, clocks=known(0, MS - 2))
 
 
-def test_one_piece_is_made_of_it(tmp_path: Path) -> None:
-    """However small the pieces are to be: a time of one clock is none of the other."""
-    random_clocks(5).write(tmp_path, 5)
-    settings = Settings(clocks=by_packets(tmp_path))
-    assert pickle.loads(pickle.dumps(settings)) == settings
-    captures = Captures(tmp_path / "ingress.stamps", tmp_path / "egress.stamps", settings)
-    pieces = []
-    with Threads(2) as threads:
-        [(_, found)] = evaluate_many(
-            [captures], threads, chunk_bytes=2_000, progress=lambda _, known: pieces.append(known)
-        )
-    assert isinstance(found, Evaluation)
-    assert found.as_json() == evaluated(tmp_path, settings.clocks).as_json()
-    assert max(pieces) == 1
-
-
-@pytest.mark.parametrize("key", ["moonsniff", "signature", "42:4:le"])
-def test_frames_with_a_date(tmp_path: Path, key: str) -> None:
-    """Captures of frames by clocks that show the year 2026, ten minutes apart."""
-    year, ahead, count = 1_770_000_000 * 10**9, 600 * 10**9, 500
-    sent = [year + place * MS for place in range(count)]
-    took = [7_000 + 13 * place % 900 for place in range(count)]
-    sides = {
-        "ingress": sent,
-        "egress": [time + latency + ahead for time, latency in zip(sent, took, strict=True)],
-        "back-before": [time + ahead for time in sent],
-        "back-after": [time + 5_000 for time in sent],
-    }
-    for name, times in sides.items():
-        packets = ((time, frame(number)) for number, time in enumerate(times))
-        (tmp_path / f"{name}.pcap").write_bytes(pcap(packets))
-    paths = {name: tmp_path / f"{name}.pcap" for name in sides}
-    back = paths["back-before"], paths["back-after"]
-    clocks = aligned(paths["ingress"], paths["egress"], back, key=key)
-    found = evaluate(paths["ingress"], paths["egress"], key=key, clocks=clocks)
-    assert found.counts.matched == count
-    assert 6_000 <= clocks.within_ns <= 6_100
-    assert abs(found.min - min(took)) <= found.within_ns
-    assert abs(found.max - max(took)) <= found.within_ns
-    assert found.inputs.ingress.first_ns == year
-
-
 def test_captures_of_two_clocks_that_are_taken_for_one_are_refused(tmp_path: Path) -> None:
     for offset_ns in (-50 * MS, 10**13):
         TwoClocks(Clock(offset_ns)).write(tmp_path, 5)
@@ -193,14 +142,6 @@ def test_keys_that_repeat_align_nothing(tmp_path: Path) -> None:
     path = tmp_path / "back-before.stamps"
     path.write_bytes(stamps((START_NS + place, 7) for place in range(100)))
     with pytest.raises(InputError, match=r"^--back .*occurs once in each"):
-        by_packets(tmp_path)
-
-
-@pytest.mark.parametrize("step_ns", [MS, -MS, 10**12])
-def test_a_step_is_refused(tmp_path: Path, step_ns: int) -> None:
-    stepping = Clock(10**13, 1e-5, step_ns=step_ns, step_at_ns=START_NS + 1500 * MS)
-    TwoClocks(stepping).write(tmp_path, 1)
-    with pytest.raises(InputError, match=r"^--back .*: one of them stepped.*leave that time out"):
         by_packets(tmp_path)
 
 
@@ -275,17 +216,6 @@ def within(found: Alignment, clocks: TwoClocks, times: Integers) -> bool:
     earliest, latest = found.ours_ns(clocks.other.shows(times))
     right = (least <= truth) & (truth <= most) & (earliest <= times) & (times <= latest)
     return bool(right.all())
-
-
-def test_known_least_delays_make_it_narrower_and_still_right() -> None:
-    for seed in range(50):
-        clocks = case(seed, PIECE_NS)
-        (there, back), times = packets(clocks, seed, 60), times_of(clocks)
-        known = align(
-            replace(there, least_ns=clocks.least_ns), replace(back, least_ns=clocks.back_ns[0])
-        )
-        assert within(known, clocks, times)
-        assert known.widest_ns(times) < align(there, back).widest_ns(times)
 
 
 def test_the_interval_is_what_the_packets_leave_open() -> None:

@@ -163,34 +163,6 @@ def test_a_bridge_that_forwards_them_loses_what_does_not_leave(tmp_path: Path) -
     assert fates(found.counts) == {"matched": 203, "lost": 1}
 
 
-OF_ROUTERS = {
-    "OSPF": ethernet("01005e000005", MACS["host"], 0x800, ip(HOST, "224.0.0.5", 1, protocol=89)),
-    "TTL 1": to_router(HOST, SERVER, 999, ttl=1),
-    "ARP": arp(MACS["host"], HOST, ROUTER),
-    "tagged ARP": arp(MACS["host"], HOST, ROUTER)[:12] + b"\x81\0\0\7\x08\x06" + bytes(46),
-    "its own ICMP": from_router(ROUTER, 7, protocol=1),
-}
-
-
-@pytest.mark.parametrize("name", OF_ROUTERS)
-def test_what_no_router_forwards_is_not_lost(tmp_path: Path, name: str) -> None:
-    """A bridge forwards it, and so loses what does not leave."""
-    found = with_others(tmp_path, at(OF_ROUTERS[name]), routes=True)
-    assert fates(found.counts) == {"matched": 200, "not_forwarded": 1}
-    found = with_others(tmp_path, at(OF_ROUTERS[name]), routes=False)
-    assert fates(found.counts) == {"matched": 200, "lost": 1}
-
-
-@pytest.mark.parametrize(
-    "shown", [arp(MACS["router"], ROUTER, HOST), from_router(ROUTER, 7)], ids=["ARP", "an answer"]
-)
-def test_packets_for_the_router_are_not_lost(tmp_path: Path, shown: bytes) -> None:
-    """Its address is seen: it sends ARP of it, or packets that nobody forwarded."""
-    ssh = [to_router(HOST, ROUTER, 1_000 + number, protocol=6) for number in range(5)]
-    found = with_others(tmp_path, at(*ssh, shown), routes=True)
-    assert fates(found.counts) == {"matched": 200, "to_device": 5, "not_forwarded": 1}
-
-
 @pytest.mark.parametrize(("behind", "ttl"), [("203.0.113.77", 63), (SERVER, 64)])
 def test_an_address_that_nothing_shows_to_be_the_routers_is_lost(
     tmp_path: Path, behind: str, ttl: int

@@ -81,21 +81,6 @@ def test_the_first_ones_are_kept_of_many(tmp_path: Path) -> None:
     assert found.lost_packets.ingress_ns.tolist() == times[:MOST].tolist()
 
 
-def test_losses_are_written_and_read(tmp_path: Path) -> None:
-    """Of stamps nobody knows the lengths."""
-    gone = {0, 10, 11, 299}
-    for kind, lengths in (("pcap", [62 + number % 40 for number in sorted(gone)]),
-                          ("stamps", [None] * 4)):  # fmt: skip
-        found = evaluated(captures_of(tmp_path, gone, kind))
-        found.write(tmp_path / "out")
-        table = pq.read_table(tmp_path / "out/losses.parquet").to_pydict()
-        assert table["position"] == sorted(gone) and table["burst"] == [1, 2, 2, 1]
-        assert table["ingress_ns"] == [at(number) for number in sorted(gone)]
-        assert table["length"] == lengths
-        assert Evaluation.load(tmp_path / "out").losses() == found.losses()
-    assert evaluated(captures_of(tmp_path, gone), losses=False).losses() == []  # nobody asked
-
-
 def test_a_burst_of_no_packet_is_refused(tmp_path: Path) -> None:
     evaluated(captures_of(tmp_path, {5})).write(tmp_path / "out")
     path = tmp_path / "out/losses.parquet"

@@ -37,16 +37,6 @@ def line(folder: Path, times: Integers) -> list[HopCaptures]:
     ]
 
 
-def test_an_evaluation_without_hops_says_nothing_of_them(tmp_path: Path) -> None:
-    captures = line(tmp_path, np.array([[1, 2, 3], [11, 13, 15]]) + START)
-    whole = evaluate(captures[0].ingress, captures[-1].egress)
-    assert whole.hops is None
-    assert "hops" not in whole.as_json()
-    assert "hops" not in whole.as_json()["worst"][0]
-    whole.write(tmp_path / "evaluation")
-    assert not list((tmp_path / "evaluation").glob("hops*"))
-
-
 def test_an_id_that_comes_again_is_told_by_its_time(tmp_path: Path) -> None:
     """The stamp of a packet lies between those at both ends, and copies come later."""
     times = np.array([100, 200, 205, 300, 400, 500])

@@ -13,7 +13,6 @@ from typing import Any
 
 import nbformat
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from captures import RECORD, pcap, write_many
 from exchanges import dns
@@ -118,17 +117,6 @@ def test_gaps_and_rates_are_those_after_the_device_unless_asked_otherwise(
     for ask in (found.gaps, found.rates):
         with pytest.raises(InputError, match="'sideways' is no side: give ingress or egress"):
             ask("sideways")
-
-
-def test_arrow_tables_are_those_of_the_files(found: tailtap.Evaluation, tmp_path: Path) -> None:
-    found.write(str(tmp_path))
-    tables = found.to_arrow()
-    assert {f"{name}.parquet" for name in tables} == {p.name for p in tmp_path.glob("*.parquet")}
-    loaded = tailtap.Evaluation.load(str(tmp_path))
-    for name, table in tables.items():
-        assert table.equals(pq.read_table(tmp_path / f"{name}.parquet")), name
-        assert table.equals(loaded.to_arrow()[name]), name
-    assert loaded.as_json() == found.as_json() and loaded.worst(3) == found.worst(3)
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -17,7 +17,7 @@ from tails import load_tail, tail_tables
 
 from tailtap.analysis.evaluation import Evaluation, evaluate, tables
 from tailtap.analysis.evaluation.percentiles import papers, percentiles_of
-from tailtap.analysis.evaluation.values import MOST, Worst, require_counts
+from tailtap.analysis.evaluation.values import MOST, require_counts
 from tailtap.analysis.tail import analyse
 from tailtap.base.errors import InputError
 from tailtap.records.evaluation import Percentile
@@ -41,23 +41,6 @@ def test_percentiles_keep_what_is_missing(count: int) -> None:
         {name: pa.array([getattr(row, name) for row in rows], kind) for name, kind in kinds.items()}
     )
     found = tables.percentiles(rows)
-    found.validate(full=True)
-    assert found.equals(expected)
-
-
-@pytest.mark.parametrize("keys", [[], ["7"], ["00ff", "", "\N{GREEK SMALL LETTER MU}s", "7"]])
-def test_keys_are_texts(keys: list[str]) -> None:
-    times = np.arange(2 * len(keys), dtype=np.int64)
-    worst = Worst(times[::2], times[::2] + 1, times[::2] + 2, keys)
-    expected = pa.table(
-        {
-            "latency_ns": worst.latency_ns,
-            "ingress_ns": worst.ingress_ns,
-            "egress_ns": worst.egress_ns,
-            "key": pa.array(keys, pa.string()),
-        }
-    )
-    found = tables.table("worst", worst.latency_ns, worst.ingress_ns, worst.egress_ns, worst.key)
     found.validate(full=True)
     assert found.equals(expected)
 

@@ -281,18 +281,6 @@ def test_equal_stamps_are_pairs_and_the_resolution_is_in_every_bound(
     assert found.percentile(0.5).low == found.percentile(0.5).value - 1000
 
 
-@pytest.mark.parametrize("steps", [(1, 1000), (1000, 1), (1000, 8)])
-def test_two_resolutions_make_nothing_noncausal(tmp_path: Path, steps: tuple[int, int]) -> None:
-    before, after = fast()
-    found = evaluate_pair(tmp_path, pcap(cut(before, steps[0])), pcap(cut(after, steps[1])))
-    assert (found.counts.matched, found.counts.noncausal) == (1000, 0)
-    assert found.within_ns == 1000
-    true = [after[i][0] - before[i][0] for i in range(1000)]
-    assert found.min - 1000 <= min(true) and max(true) <= found.max + 1000
-    assert found.min > -1000 and found.max < 1700
-    assert abs(found.mean - np.mean(true)) < 1000
-
-
 def test_regular_traffic_is_no_resolution(tmp_path: Path) -> None:
     """Ideal gaps and delays have divisors in common that are not a clock's."""
     before = [(START + n * 50_000, frame(n)) for n in range(PACKETS)]

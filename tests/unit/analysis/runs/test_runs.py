@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +13,7 @@ from made_records import counts, evaluation, made, run_row
 
 from tailtap.analysis.evaluation.transactions import Transactions
 from tailtap.analysis.runs.flows import jain, printed, together
-from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, are_requests, main_kind
+from tailtap.analysis.runs.folder import RunFolder, are_requests, main_kind
 from tailtap.analysis.runs.reader import load_experiment
 from tailtap.base.errors import InputError
 from tailtap.base.files import DRAFT
@@ -22,18 +21,6 @@ from tailtap.cli.results import print_flows
 from tailtap.records.evaluation import Latency, Percentile
 from tailtap.records.experiment import LatencyOfFlow, LossOfFlow, RunRow
 from tailtap.records.run import EvaluationSettings
-
-
-@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
-def test_only_done_is_done(tmp_path: Path, status: str) -> None:
-    folder = RunFolder(tmp_path)
-    assert not folder.done
-    folder.write(made(status=status))
-    assert not folder.done
-    folder.write(made())
-    assert folder.done
-    folder.record.write_text('{"status": "done"')
-    assert not folder.done
 
 
 def finished(folder: RunFolder) -> None:
@@ -45,31 +32,6 @@ def finished(folder: RunFolder) -> None:
         path.write_text("content")
     (folder.evaluation / "worst.parquet").write_text("content")
     folder.write(made())
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ingress.stamps",
-        "egress.stamps",
-        "generator.json",
-        "evaluation/evaluation.json",
-        "evaluation/worst.parquet",
-    ],
-)
-def test_a_run_with_an_empty_file_or_without_results_is_not_whole(
-    tmp_path: Path, name: str
-) -> None:
-    folder = RunFolder(tmp_path / "runs" / "001-a")
-    finished(folder)
-    assert folder.whole
-    (folder.path / name).write_text("")
-    assert folder.done and not folder.whole
-    if name.endswith(".json"):
-        (folder.path / name).unlink()
-        assert not folder.whole
-    shutil.rmtree(folder.evaluation)
-    assert not folder.whole
 
 
 def test_stamps_can_be_taken_away(tmp_path: Path) -> None:
@@ -105,26 +67,6 @@ def test_all_of_a_run_is_on_the_disk_before_it_is_done(
     assert synchronised[record].parent == folder.path
     assert synchronised[record].name.startswith(DRAFT)
     assert synchronised[-1] == folder.path
-
-
-def test_starting_anew_forgets_the_earlier_attempt(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "runs" / "001-a")
-    folder.start_anew()
-    (folder.path / "ingress.stamps").write_bytes(b"half")
-    folder.start_anew()
-    assert list(folder.path.iterdir()) == []
-
-
-def test_one_runner_at_a_time(tmp_path: Path) -> None:
-    folder = ExperimentFolder(tmp_path)
-    with (
-        folder.locked(),
-        pytest.raises(InputError, match="another tailtap"),
-        folder.locked(),
-    ):
-        pass
-    with folder.locked():
-        pass
 
 
 def row(

@@ -14,7 +14,6 @@ from tails import START, tail_tables
 from tailtap.analysis.evaluation.values import Blocks
 from tailtap.analysis.tail import blocks, diagnostics
 from tailtap.analysis.tail import blocks as gev
-from tailtap.analysis.tail.blocks import stationarity
 from tailtap.analysis.tail.gpd import (
     BINS,
     DROP_95,
@@ -26,7 +25,6 @@ from tailtap.analysis.tail.gpd import (
     goodness,
     growth,
     jensen_shannon,
-    second_population,
 )
 from tailtap.analysis.tail.peaks import (
     Part,
@@ -121,21 +119,6 @@ def test_goodness_of_fit_has_power() -> None:
         assert goodness(excesses.values, excesses.fit()).p < 0.05
 
 
-def test_second_population() -> None:
-    random = np.random.default_rng(10)
-    quiet = np.concatenate([random.exponential(500, 400), random.normal(45_000, 800, 30)])
-    found = second_population(np.sort(quiet))
-    assert found is not None and found.above == pytest.approx(30, abs=2)
-    assert found.low < 6_000 and 41_000 < found.high < 45_000
-    for xi in (-0.4, 0.0, 0.6):
-        alarms = sum(
-            second_population(np.sort(stats.genpareto.rvs(xi, size=300, random_state=random)))
-            is not None
-            for _ in range(100)
-        )
-        assert alarms <= 3, xi
-
-
 def test_divergence_is_scipys() -> None:
     values = np.sort(stats.genpareto.rvs(0.1, size=500, random_state=np.random.default_rng(11)))
     fit = Excesses(values).fit()
@@ -144,16 +127,6 @@ def test_divergence_is_scipys() -> None:
     expected = spatial.distance.jensenshannon(counts, np.full(BINS, 1 / BINS), 2) ** 2
     assert jensen_shannon(values, fit) == pytest.approx(expected, rel=1e-9)
     assert 0.8 < jensen_shannon(values, Fit(0.1, fit.sigma / 1e6, 500, fit.largest, True)) <= 1
-
-
-def test_stationarity_of_series_that_are_known() -> None:
-    random = np.random.default_rng(12)
-    noise = stationarity(random.normal(size=400), "noise")
-    walk = stationarity(random.normal(size=400).cumsum(), "walk")
-    assert noise is not None and noise.stationary and not noise.unit_root
-    assert walk is not None and walk.unit_root and not walk.stationary
-    assert stationarity(np.full(400, 3.0), "constant") is None
-    assert stationarity(random.normal(size=5), "short") is None
 
 
 def test_block_series() -> None:

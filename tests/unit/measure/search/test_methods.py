@@ -78,17 +78,6 @@ def test_a_soft_knee_has_a_rate_for_each_loss(method: str, knee: float, precisio
     assert rates == sorted(rates)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_search_answers_for_several_losses(method: str) -> None:
-    bench = Bench(sharp(100_000))
-    none, some = bench.search(method, PDR)
-    assert brackets(none, 100_000, PDR.precision)
-    assert brackets(some, 100_000 / 0.995, PDR.precision)
-    alone = Bench(sharp(100_000))
-    alone.search(method, SETTINGS)
-    assert len(bench.results) < 2 * len(alone.results)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_noisy_knee_is_found_within_its_noise(seed: int) -> None:
     [found] = Bench(noisy(200_000, 0.05), seed=seed).search("mlr", SETTINGS)
@@ -152,13 +141,6 @@ def test_the_generators_limit_is_not_the_devices(method: str, able: float) -> No
     assert found.reason == "generator"
     assert codes(found) == {"generator-limit"}
     assert found.at_upper is not None and found.at_upper.invalid >= SETTINGS.tries
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_generator_that_cannot_send_at_all(method: str) -> None:
-    [found] = Bench(sharp(3_000_000), able=500).search(method, SETTINGS)
-    assert (found.rate, found.reason) == (None, "generator")
-    assert codes(found) == {"generator-limit"}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -357,10 +339,6 @@ def test_an_overload_is_noticed_as_soon_as_it_is_sure() -> None:
     ended = given_up_at(guard, share)
     assert ended is not None
     assert 0.5 < ended <= 0.5 + (100 / RATE + late) / share + 2 * guard.period
-
-
-def test_a_device_that_is_only_slow_is_not_given_up() -> None:
-    assert given_up_at(LossGuard(0, RATE // 2, 5.0), 0.0, delay=REACH) is None
 
 
 def test_a_generator_that_takes_far_too_long_is_ended() -> None:
