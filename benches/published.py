@@ -18,9 +18,8 @@ from tailtap.analysis.compare.configurations import aspects_of
 from tailtap.analysis.compare.significance import rank_text
 from tailtap.analysis.runs.groups import Configuration as Group
 from tailtap.analysis.runs.groups import configurations
-from tailtap.analysis.runs.reader import load_experiment
+from tailtap.analysis.runs.reader import load_experiment, select
 from tailtap.analysis.runs.run import Run
-from tailtap.analysis.runs.selection import select
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_count, format_rate
 from tailtap.records.compare import CompareRecord

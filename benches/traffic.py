@@ -14,7 +14,7 @@ import numpy as np
 from captures import write_many
 from numpy.typing import NDArray
 
-from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.values import papers
 
 SECOND_NS = 1_000_000_000
 START_NS = 15 * SECOND_NS

@@ -10,7 +10,7 @@ from labtools import all_came, check_hops, measured, record
 from program import tailtap
 
 from tailtap.analysis.causes import explain_runs
-from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import DEFAULT
 
 BOOT_SECONDS = 10 * 60
 

@@ -24,10 +24,8 @@ from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.systemd import DEVICE, wakeup_us
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.frequency import driver
-from tailtap.host.knobs.purpose import ROLES, Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.host.tuning.apply import plan, tuned
-from tailtap.host.tuning.audit import audit
+from tailtap.host.knobs.tree import ROLES, Absent, Purpose, Tree, Unreadable
+from tailtap.host.tuning.apply import audit, plan, tuned
 
 INTERVAL = Path("/proc/sys/vm/stat_interval")
 CARDS = """

@@ -16,7 +16,7 @@ from labtools import Ran, all_came, counts_of, measured, own_machine, ran, write
 from program import in_process
 
 from tailtap.base.errors import InputError
-from tailtap.host.containers.images import account_of
+from tailtap.host.containers.podman import account_of
 from tailtap.lab.platforms import roots
 
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -17,8 +17,7 @@ import borrowed
 import pytest
 
 from tailtap.host.changes.kernel_values import same, writable
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.exports import FORMATS, Content, content
 from tailtap.lab.platforms.vm.kernels import unpacked
 

@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-from tailtap.lab.instruments.taps.card_clocks import Watch
+from tailtap.lab.instruments.taps.hardware import Watch
 from tailtap.records.datapath import Tap
 from tailtap.records.record import as_json
 

@@ -23,7 +23,7 @@ import pytest
 from children import child
 
 from tailtap.base.errors import MachineError
-from tailtap.lab.platforms.vm import guest_files
+from tailtap.lab.platforms.vm import guest_line
 from tailtap.lab.platforms.vm.domain import PORT
 from tailtap.lab.platforms.vm.kernels import kernel
 from tailtap.remote import CommandFailed, Completed
@@ -155,7 +155,7 @@ def _booted(folder: Path, cables: Sequence[int], chosen: str, iommu: bool) -> It
     """Such a machine whose CPUs all have their timers."""
     debian = kernel(chosen)
     image, console = folder / "initramfs", folder / "console.log"
-    guest_files.write(image, debian, {"links": "", "mtu": "1500", "cpus": "0"})
+    guest_line.write(image, debian, {"links": "", "mtu": "1500", "cpus": "0"})
     # Programs in it have their time limits: tests beside it wait for it, not it for them.
     command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
     command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards(cables)]

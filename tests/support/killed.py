@@ -216,7 +216,7 @@ HOST = (
     + """
 import re
 
-from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, revert
 from tailtap.host.tuning.apply import plan

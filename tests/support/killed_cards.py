@@ -63,7 +63,7 @@ CARDS = (
     + LOOK
     + """
 from tailtap.host.changes.clean import find, remove
-from tailtap.host.knobs.purpose import Purpose
+from tailtap.host.knobs.tree import Purpose
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply, revert
 from tailtap.host.tuning.apply import plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.analysis.live.counting import Histogram
 from tailtap.records.evaluation import WorstRecord
 from tailtap.records.live import LiveFlow, LiveRecord

@@ -14,10 +14,8 @@ from scratch_machine import unpacked
 from tailtap.base.units import ranges
 from tailtap.experiment.model import Experiment
 from tailtap.host.facts import environment
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import apply, plan
-from tailtap.host.tuning.audit import audit
+from tailtap.host.knobs.tree import Purpose, Tree
+from tailtap.host.tuning.apply import apply, audit, plan
 from tailtap.measure.roles.foresee import record
 from tailtap.records.record import as_json
 

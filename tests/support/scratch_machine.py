@@ -19,9 +19,8 @@ from tailtap.host.changes.journal import Entry
 from tailtap.host.changes.kernel_values import chosen
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.knobs import named
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import judge
+from tailtap.host.knobs.tree import Purpose, Tree
+from tailtap.host.tuning.apply import judge
 from tailtap.records.printed import AuditRow
 
 ROUTES = """Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT

@@ -202,7 +202,7 @@ ALLOWED: dict[Rule, dict[str, str]] = {
     writes: {
         "base/files.py": "every way of making a file",
         "host/changes/journal.py": "a folder of root's own; a line is added to a journal, a lock",
-        "lab/platforms/vm/guest_files.py": "below a private temporary folder",
+        "lab/platforms/vm/guest_line.py": "below a private temporary folder",
         "lab/platforms/vm/kernels.py": "a lock in the cache, a folder of root's own",
         "remote/agent.py": "what an agent in a guest loads is little: a draft of its own, O_EXCL",
         "measure/testbed/image.py": "below a private temporary folder",

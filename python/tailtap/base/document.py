@@ -19,9 +19,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from tailtap.base.errors import InputError, NotRead, OfAnotherKind, WrongKey
+from tailtap.base.errors import InputError, NotRead, OfAnotherKind, WrongKey, did_you_mean, shown
 from tailtap.base.foreign import read_bytes
-from tailtap.base.suggest import did_you_mean, shown
 
 KeyPath = tuple[str | int, ...]
 """Where a value stands: keys of mappings and positions in lists, from the outside in."""

@@ -24,8 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from pydantic import AfterValidator, BaseModel
 
 from tailtap.base.check import Check
-from tailtap.base.errors import InputError, MachineError, TailtapError
-from tailtap.base.suggest import did_you_mean, shown
+from tailtap.base.errors import InputError, MachineError, TailtapError, did_you_mean, shown
 
 Row = TypeVar("Row")
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
-from tailtap.base.errors import QuantityError
-from tailtap.base.suggest import shown
+from tailtap.base.errors import QuantityError, shown
 
 # As many digits as anybody means; numbers of millions of digits take hours to read.
 _NUMBER = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)(?:e([0-9]{1,12}))?\s*([A-Za-zµμ/]*)\s*$")

@@ -14,9 +14,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from tailtap.base.document import Document, FileKind, KeyPath, load, parse
-from tailtap.base.errors import InputError, MachineError, PackageMissing, WrongValue, naming
+from tailtap.base.errors import (
+    InputError,
+    MachineError,
+    PackageMissing,
+    WrongValue,
+    did_you_mean,
+    naming,
+)
 from tailtap.base.schema import Strict
-from tailtap.base.suggest import did_you_mean
 from tailtap.base.writing import read_private
 from tailtap.bmc import MACHINES, MachineKind
 from tailtap.records.record import Record

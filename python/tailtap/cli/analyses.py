@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tailtap.cli.command import PATH, SHARE, TIME, Answer, command
-from tailtap.cli.options import runs_and_folders, writes_into
+from tailtap.cli.command import PATH, SHARE, TIME, Answer, command, runs_and_folders, writes_into
 from tailtap.cli.terminal import now_and_then, say, steps, warn_of
 from tailtap.library import keep_causes, kept_undisturbed
 
@@ -97,7 +96,7 @@ def explain(
 
     from tailtap.analysis.causes.many import Told, explain_many
     from tailtap.base.errors import NotTraced
-    from tailtap.cli.options import Where
+    from tailtap.cli.command import Where
     from tailtap.records.causes import ExplainedRecord
 
     where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)

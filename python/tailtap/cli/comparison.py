@@ -14,8 +14,15 @@ from click.exceptions import Exit
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.cli import exit_status
-from tailtap.cli.command import PATH, PERCENTILE, SHARE, Answer, Command, command
-from tailtap.cli.options import undisturbed_latencies
+from tailtap.cli.command import (
+    PATH,
+    PERCENTILE,
+    SHARE,
+    Answer,
+    Command,
+    command,
+    undisturbed_latencies,
+)
 from tailtap.cli.terminal import say, steps, unless, warn
 
 if TYPE_CHECKING:

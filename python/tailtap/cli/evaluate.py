@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import PATH, SIZE, TIME, command, refuse
-from tailtap.cli.options import Where, writes_into
+from tailtap.cli.command import PATH, SIZE, TIME, Where, command, refuse, writes_into
 from tailtap.cli.terminal import unless, warn
 
 if TYPE_CHECKING:
@@ -297,9 +296,9 @@ def evaluate(
     refused.
     """
     from tailtap.analysis.evaluation.clocks import known, parse_interval, told_by_tap
-    from tailtap.analysis.evaluation.percentiles import parse_list
     from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.transactions import Transactions
+    from tailtap.analysis.evaluation.values import parse_list
     from tailtap.base.errors import InputError
 
     ps = parse_list(percentiles)
@@ -486,7 +485,7 @@ def _evaluate_folder(
     *,
     replace: bool,
 ) -> None:
-    from tailtap.analysis.evaluation.percentiles import DEFAULT, parse_list
+    from tailtap.analysis.evaluation.values import DEFAULT, parse_list
     from tailtap.analysis.runs.again import copy_of, evaluate_again, find, warm_up_of
     from tailtap.base.errors import InputError, MachineError
     from tailtap.cli.results import PERCENTILES, print_hops, print_runs

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.units import format_count
-from tailtap.cli.command import PATH, Answer, command
-from tailtap.cli.options import writes_into
+from tailtap.cli.command import PATH, Answer, command, writes_into
 from tailtap.cli.terminal import say, say_whole, unless, warn, warn_of
 
 if TYPE_CHECKING:

@@ -286,7 +286,7 @@ def _how_fast(
 
 def _lines(report: GeneratorRecord) -> Iterator[str]:
     """What a person reads of a flow."""
-    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.analysis.evaluation.values import label
     from tailtap.base.units import format_rate, format_time
 
     warm_up = 0 if report.warm_up is None else report.warm_up.sent

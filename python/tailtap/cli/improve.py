@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import CPUS, PATH, SHARE, TIME, Answer, command
-from tailtap.cli.options import measuring, require_out, undisturbed_latencies
+from tailtap.cli.command import (
+    CPUS,
+    PATH,
+    SHARE,
+    TIME,
+    Answer,
+    command,
+    measuring,
+    require_out,
+    undisturbed_latencies,
+)
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command
-from tailtap.cli.options import watched, writes_into
+from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command, watched, writes_into
 from tailtap.cli.terminal import say, unless, warn, warn_of
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def _record(
     from tailtap.analysis.live.numbers import Board
     from tailtap.base.errors import MachineError
     from tailtap.cli.progress import showing
-    from tailtap.measure.aside import away_from
+    from tailtap.measure.beside import away_from
     from tailtap.measure.observe.recorder import record
     from tailtap.records.record import printed
 
@@ -253,7 +252,7 @@ def _record(
 def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     """What `tailtap evaluate` prints of each run, its warnings, and what to do next."""
     from tailtap.analysis.evaluation import Evaluation
-    from tailtap.analysis.evaluation.percentiles import DEFAULT
+    from tailtap.analysis.evaluation.values import DEFAULT
     from tailtap.base.units import format_share
     from tailtap.cli.analyses import explain_briefly
     from tailtap.cli.results import show

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from tailtap.base.suggest import did_you_mean
+from tailtap.base.errors import did_you_mean
 from tailtap.cli.terminal import page
 
 

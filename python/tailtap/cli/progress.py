@@ -52,7 +52,7 @@ def measuring(numbers: LiveRecord) -> str:
 
 def brief(flow: LiveFlow, *, named: bool = False) -> str:
     """A flow so far: its rate, its highest supported percentile up to p99.9, what is lost."""
-    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.analysis.evaluation.values import label
     from tailtap.base.units import format_rate, format_time
 
     parts = [f"{flow.name}: {format_rate(flow.rate)}" if named else format_rate(flow.rate)]
@@ -245,7 +245,7 @@ def showing(
     """
     from functools import partial
 
-    from tailtap.measure.aside import settle
+    from tailtap.measure.beside import settle
     from tailtap.show.live.server import LOOPBACK, METRICS, Address, Server
 
     keep = partial(settle, cpus)
@@ -338,7 +338,7 @@ def _table(flow: LiveFlow) -> Any:
     """The percentiles of a flow, the supported ones."""
     from rich.table import Table
 
-    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.analysis.evaluation.values import label
     from tailtap.base.units import format_time
 
     supported = [one for one in flow.percentiles if one.supported]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap import library
-from tailtap.cli.command import PATH, SIZE, Answer, command
-from tailtap.cli.options import selected_runs, writes_into
+from tailtap.cli.command import PATH, SIZE, Answer, command, selected_runs, writes_into
 from tailtap.cli.terminal import say, say_whole, steps, warn
 
 if TYPE_CHECKING:

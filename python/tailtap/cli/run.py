@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap import library
-from tailtap.cli.command import PATH, PERCENTILE, SHARE, TIME, Answer, command
-from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out, watched
+from tailtap.cli.command import (
+    PATH,
+    PERCENTILE,
+    SHARE,
+    TIME,
+    Answer,
+    command,
+    experiment_file,
+    measuring,
+    on_testbed,
+    require_out,
+    watched,
+)
 from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
@@ -223,7 +234,7 @@ def _watched(
     """What has packets counted, which are shown as asked until `stack` is left."""
     from tailtap.analysis.runs.folder import ExperimentFolder
     from tailtap.cli.progress import showing
-    from tailtap.measure.aside import away_from
+    from tailtap.measure.beside import away_from
     from tailtap.measure.live import Live
 
     made = [experiment for _, experiment in checked.combinations]
@@ -311,7 +322,7 @@ def _against(
 
 def against_text(found: AgainstRecord, worse_than: float) -> str:
     """The answer and what it rests on."""
-    from tailtap.analysis.evaluation.percentiles import label
+    from tailtap.analysis.evaluation.values import label
     from tailtap.base.units import format_count, format_share
 
     low = "0" if found.low is None else f"{found.low:.3g}"

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.cli.command import RATE, SHARE, TIME, Answer, command
-from tailtap.cli.options import experiment_file, measuring, on_testbed, require_out
+from tailtap.cli.command import (
+    RATE,
+    SHARE,
+    TIME,
+    Answer,
+    command,
+    experiment_file,
+    measuring,
+    on_testbed,
+    require_out,
+)
 from tailtap.cli.terminal import say
 
 if TYPE_CHECKING:

@@ -9,8 +9,15 @@ import click
 
 from tailtap import library
 from tailtap.base.errors import InputError
-from tailtap.cli.command import PATH, SHARE, Answer, command
-from tailtap.cli.options import known, selected_runs, undisturbed_latencies
+from tailtap.cli.command import (
+    PATH,
+    SHARE,
+    Answer,
+    command,
+    known,
+    selected_runs,
+    undisturbed_latencies,
+)
 from tailtap.cli.terminal import now_and_then, steps
 
 if TYPE_CHECKING:

@@ -38,14 +38,14 @@ def schema() -> Json:
     names = {section: _definition(section) for section in SECTIONS}
     dut, traffic = definitions[names["dut"]], definitions[names["traffic"]]
     for name, platform in PLATFORMS.working():
-        definitions[f"platform.{name}"] = _options(f"platform.{name}", platform.Options)
+        definitions[f"platform.{name}"] = _schema_of(f"platform.{name}", platform.Options)
         for key in platform.Options.model_fields:
             one = {"$ref": f"#/$defs/platform.{name}/properties/{key}"}
             dut["properties"].setdefault(key, one)
     _set(dut, "platform", _names(PLATFORMS))
     with_options = []
     for name, forwarder in FORWARDERS.working():
-        definitions[f"forwarder.{name}"] = _options(f"forwarder.{name}", forwarder.Options)
+        definitions[f"forwarder.{name}"] = _schema_of(f"forwarder.{name}", forwarder.Options)
         with_options.append(name)
     named = {
         "type": "object",
@@ -58,7 +58,7 @@ def schema() -> Json:
     dut["allOf"] = [_chosen("forwarder", name) for name in with_options]
     traffic["allOf"] = []
     for name, generator in GENERATORS.working():
-        definitions[f"generator.{name}"] = _options(f"generator.{name}", generator.Options)
+        definitions[f"generator.{name}"] = _schema_of(f"generator.{name}", generator.Options)
         traffic["allOf"].append(_chosen("generator", name))
     _set(traffic, "generator", _names(GENERATORS))
     _set(definitions[names["tap"]], "kind", _names(TAPS))
@@ -106,7 +106,7 @@ def _show_defaults(definitions: Json, models: Iterable[type[BaseModel]]) -> None
                 row["default"] = default_text(field)
 
 
-def _options(name: str, model: type[BaseModel]) -> Json:
+def _schema_of(name: str, model: type[BaseModel]) -> Json:
     """The schema of a kind's options, which stands in the definitions under `name`."""
     found = model.model_json_schema(ref_template=f"#/$defs/{name}/$defs/{{model}}")
     below = {one.__name__: one for one in models_in_tree(model)}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from pydantic import Discriminator, Field, Tag
 
 from tailtap.base.document import KeyPath, Misfit, dotted, require_fit
+from tailtap.base.errors import did_you_mean
 from tailtap.base.registry import Registry, Row
 from tailtap.base.schema import Matching, Written, name_words
-from tailtap.base.suggest import did_you_mean
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS, Platform
 from tailtap.lab.platforms.contained import ContainedOptions

@@ -26,9 +26,8 @@ from tailtap.analysis.figures.model import Figure, check_figures
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.base.document import Misfit
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, did_you_mean
 from tailtap.base.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
-from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import format_time
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import (

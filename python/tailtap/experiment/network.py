@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from tailtap.base.check import Findings
 from tailtap.base.document import KeyPath, Misfit, require_fit
+from tailtap.base.errors import did_you_mean
 from tailtap.base.schema import AS_WRITTEN, Matching, Ports, Strict, Written, name_words
-from tailtap.base.suggest import did_you_mean
 from tailtap.experiment.fields import as_misfit
 from tailtap.experiment.line import (
     ENDS,

@@ -21,9 +21,9 @@ from pydantic import (
 from pydantic.functional_serializers import model_serializer
 
 from tailtap.base.document import Misfit, require_fit
+from tailtap.base.errors import did_you_mean
 from tailtap.base.schema import Matching as Form
 from tailtap.base.schema import NoOptions, Strict, Time, Written, check_fields, name_words
-from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import format_time
 from tailtap.experiment.fields import as_misfit
 from tailtap.lab.instruments.taps.kinds import HARDWARE

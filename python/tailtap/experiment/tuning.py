@@ -16,8 +16,7 @@ from tailtap.base.errors import InputError
 from tailtap.base.schema import Cpus, Strict, Written, as_value_error
 from tailtap.base.units import list_cpus
 from tailtap.host.knobs import KNOBS, named, select
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.apply import plan
 
 VARIED = "dut.tuning"

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError, did_you_mean
 from tailtap.base.files import drafts_in, sync, write_text
-from tailtap.base.suggest import did_you_mean
 from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts.machine import kernel_release

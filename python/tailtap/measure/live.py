@@ -25,7 +25,7 @@ from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.taps.kinds import HARDWARE
-from tailtap.measure.aside import away_from, settle
+from tailtap.measure.beside import away_from, settle
 from tailtap.measure.campaign import Listener
 from tailtap.records.causes import CauseRow
 from tailtap.records.run import RunRecord

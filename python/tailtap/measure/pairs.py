@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.analysis.compare.significance import ERROR, FALSE_WORSE, against, interval
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import label
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError, MachineError

@@ -18,9 +18,8 @@ from typing import Annotated, Any, Generic, NoReturn, TypeVar, get_args, get_typ
 import msgspec
 from msgspec import Meta
 
-from tailtap.base.errors import InputError, TailtapError
+from tailtap.base.errors import InputError, TailtapError, shown
 from tailtap.base.files import read_json
-from tailtap.base.suggest import shown
 
 MOST = 2**62
 """No time in ns and no count of ours comes near it; sums and differences of two fit 64 bits."""

@@ -34,9 +34,8 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from msgspec.structs import replace
 
-from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.errors import MachineError, TailtapError, shown
 from tailtap.base.files import make_folder
-from tailtap.base.suggest import shown
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Record, Texts, Whole, as_json, parsed
 from tailtap.remote.connection import Awaited, Connection

@@ -19,7 +19,7 @@ import msgspec
 
 from tailtap.analysis.compare.configurations import ASKED, load_of
 from tailtap.analysis.compare.history import Measured
-from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.analysis.runs.groups import label_parts
 from tailtap.analysis.runs.reader import read_runs
 from tailtap.analysis.runs.run import Run

@@ -18,7 +18,7 @@ from tailtap.analysis.clocks.alignment import Stepped
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import Evaluation, Settings, evaluate
 from tailtap.analysis.evaluation.clocks import Clocks, aligned, known, of_cards
-from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.values import papers
 from tailtap.analysis.verdict.requirement import parse_requirement
 from tailtap.analysis.verdict.runs import judge_runs
 from tailtap.base.errors import InputError, NothingMatched

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 
 from tailtap.analysis.evaluation.executors import Threads
-from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.analysis.runs.again import evaluate_again, find
 from tailtap.analysis.runs.groups import configurations
 from tailtap.analysis.runs.reader import load_experiment, read_runs

@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.values import papers
 from tailtap.analysis.runs.reader import finished_runs, read_runs
 from tailtap.analysis.runs.run import Run
 from tailtap.results.exporters import export

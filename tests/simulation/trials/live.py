@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailtap.analysis.evaluation import Settings, evaluate
-from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.analysis.live.counting import BOUNDS_NS, SCHEMA, Counted, Counter, Histogram
 from tailtap.analysis.live.numbers import Above, Episode, Episodes, Found, Lost
 from tailtap.analysis.live.written import Growing, Row

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from tailtap.analysis.compare.ranking import interval
-from tailtap.analysis.evaluation.percentiles import percentiles_of
+from tailtap.analysis.evaluation.values import percentiles_of
 from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.tail.assessment import assess
 from tailtap.analysis.tail.forecast import forecast

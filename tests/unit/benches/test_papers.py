@@ -22,7 +22,7 @@ from benches.papers import PAGES, PaperFile, counterparts, page, read_files, rea
 from benches.published import DOCS, tell
 from benches.timing import Answer, Way
 from tailtap.analysis.compare.comparison import read
-from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.values import papers
 from tailtap.analysis.figures.arranging import arrange
 from tailtap.analysis.figures.beside import set_beside
 from tailtap.analysis.figures.model import Figure

@@ -15,16 +15,14 @@ from experiment_files import FIVE_LINES, check, complaint
 from program import in_process
 from scratch_machine import scratch_machine
 
-from tailtap.base.errors import InputError
-from tailtap.base.suggest import NEARLY
+from tailtap.base.errors import NEARLY, InputError
 from tailtap.experiment.combinations import SECTIONS
 from tailtap.experiment.fields import models_in
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
 from tailtap.experiment.tuning import Without, ablation, knobs_of, purpose_of
 from tailtap.host.knobs import KNOBS
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.generators.pattern import PATTERNS, parse_pattern

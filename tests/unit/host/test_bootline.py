@@ -29,11 +29,9 @@ from tailtap.host.changes import clean, journal
 from tailtap.host.changes.journal import Owner, read_all
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.line import FINE, fields
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.loaders import DROP_IN, MARK, alike, loader_of
-from tailtap.host.tuning.apply import revert
-from tailtap.host.tuning.audit import audit
+from tailtap.host.tuning.apply import audit, revert
 from tailtap.host.tuning.bootline import bootline, install, remove
 from tailtap.records.printed import BootlineRecord
 

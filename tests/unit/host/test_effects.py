@@ -11,9 +11,8 @@ import pytest
 from scratch_machine import scratch_machine
 
 from tailtap.host.facts.kernel_audit import enabled
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree, Unreadable
-from tailtap.host.tuning.audit import audit
+from tailtap.host.knobs.tree import Purpose, Tree, Unreadable
+from tailtap.host.tuning.apply import audit
 from tailtap.records.printed import AuditRow
 
 CPU = "sys/devices/system/cpu"

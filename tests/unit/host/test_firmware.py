@@ -12,8 +12,7 @@ import pytest
 from scratch_machine import judged, scratch_machine
 
 from tailtap.host.knobs.interrupts import SMI_COUNT
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.records.printed import AuditRow
 
 INTEL = "vendor_id\t: GenuineIntel\nflags\t\t: fpu tsc msr\n"

@@ -10,8 +10,7 @@ from boot_trees import write
 from scratch_machine import judged, scratch_machine
 
 from tailtap.host.knobs.line import FINE, cores
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 
 BOOT = "6,0,0,-;Linux version 6.1.0 (builder) #1 SMP\n"
 

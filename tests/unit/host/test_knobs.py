@@ -17,9 +17,8 @@ from tailtap.host.changes.kernel_values import Form
 from tailtap.host.knobs import KNOBS, select
 from tailtap.host.knobs.interrupts import of_cards
 from tailtap.host.knobs.knob import Files, Knob, Place, fixed, on_the_line
-from tailtap.host.knobs.purpose import ROLES, Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
-from tailtap.host.tuning.audit import audit
+from tailtap.host.knobs.tree import ROLES, Absent, Purpose, Tree, Unreadable
+from tailtap.host.tuning.apply import audit
 from tailtap.records import knobs as catalogue
 
 

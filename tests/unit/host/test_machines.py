@@ -23,10 +23,8 @@ from tailtap.host.facts.environment import describe
 from tailtap.host.facts.machine import cgroup_versions, physical_nics
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.knob import Files
-from tailtap.host.knobs.purpose import ROLES, Purpose
-from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.apply import apply, plan, revert
-from tailtap.host.tuning.audit import audit, judge
+from tailtap.host.knobs.tree import ROLES, Purpose, Tree
+from tailtap.host.tuning.apply import apply, audit, judge, plan, revert
 from tailtap.records.record import as_json
 
 CPUS = {

@@ -24,11 +24,9 @@ from tailtap.host.changes.journal import Journal, Owner, read_all
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.processes import Folder
 from tailtap.host.knobs.knob import Files, Knob, fixed
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning import apply as tuning
-from tailtap.host.tuning.apply import apply, plan, revert
-from tailtap.host.tuning.audit import audit, judge
+from tailtap.host.tuning.apply import apply, audit, judge, plan, revert
 
 STEERING = Knob(
     "steering",

@@ -29,7 +29,7 @@ from traces import TASK, WORK
 
 from tailtap.analysis.causes import explain_runs
 from tailtap.analysis.causes.stored import Causes, causes_of
-from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.values import papers
 from tailtap.analysis.runs.reader import finished_runs, read_runs
 from tailtap.base.errors import InputError
 from tailtap.results.exporters import export

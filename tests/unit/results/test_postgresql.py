@@ -17,7 +17,7 @@ from postgres import cluster, programs
 from published import POST, PRE, needs_captures, reference
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
-from tailtap.analysis.evaluation.percentiles import DEFAULT, papers
+from tailtap.analysis.evaluation.values import DEFAULT, papers
 from tailtap.base.errors import InputError, MachineError
 from tailtap.results.exporters import export
 from tailtap.results.exporters.papers import divide, files

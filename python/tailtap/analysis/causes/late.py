@@ -21,8 +21,7 @@ from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import Trace
 from tailtap.analysis.evaluation.clocks import Clocks
 from tailtap.analysis.evaluation.hops import first_between, ids_at
-from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.evaluation.values import NODE, Column, Matching
+from tailtap.analysis.evaluation.values import NODE, Column, Matching, label
 from tailtap.analysis.runs.folder import RunFolder, hop_captures
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail

@@ -31,8 +31,7 @@ from tailtap.analysis.causes.taxonomy import (
     raiser,
 )
 from tailtap.analysis.causes.trace import IPI_FUNCTION, Sender
-from tailtap.analysis.evaluation.percentiles import label
-from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.evaluation.values import Column, label
 from tailtap.base.units import format_time
 from tailtap.records.causes import (
     CauseName,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tailtap.analysis.causes.taxonomy import Named, is_of, is_of_generator, own_detail
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import label
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.base.registry import Registry

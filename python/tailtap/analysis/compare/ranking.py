@@ -30,8 +30,7 @@ from tailtap.analysis.compare.significance import (
     shift,
     smallest_p,
 )
-from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.analysis.evaluation.values import HEAVY_LOSS
+from tailtap.analysis.evaluation.values import DEFAULT, HEAVY_LOSS
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.tail import StoredTail
 from tailtap.base.errors import InputError

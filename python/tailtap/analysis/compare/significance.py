@@ -40,7 +40,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import label
 from tailtap.base.errors import InputError
 from tailtap.records.compare import GateAnswer, Rank
 from tailtap.records.search import Effect

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.percentiles import latency_record, percentiles_of
-from tailtap.analysis.evaluation.values import HEAVY_LOSS, KEPT_LOSSES, RawPair, pair, view
+from tailtap.analysis.evaluation.values import (
+    HEAVY_LOSS,
+    KEPT_LOSSES,
+    RawPair,
+    latency_record,
+    pair,
+    percentiles_of,
+    view,
+)
 from tailtap.records.evaluation import FlowRecord, LossPattern
 from tailtap.records.record import Notice
 

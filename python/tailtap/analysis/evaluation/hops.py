@@ -25,9 +25,20 @@ from msgspec import structs
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.clocks import Clocks
 from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.percentiles import DEFAULT, latency_record, papers, percentiles_of
 from tailtap.analysis.evaluation.settings import Settings
-from tailtap.analysis.evaluation.values import NODE, Column, HopCaptures, RawPair, Worst, pair, view
+from tailtap.analysis.evaluation.values import (
+    DEFAULT,
+    NODE,
+    Column,
+    HopCaptures,
+    RawPair,
+    Worst,
+    latency_record,
+    pair,
+    papers,
+    percentiles_of,
+    view,
+)
 from tailtap.base.errors import InputError
 from tailtap.records.evaluation import Counts, HopRecord, Part, Percentile
 from tailtap.records.record import Notice

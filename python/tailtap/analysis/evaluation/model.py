@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tailtap.analysis.evaluation.clocks import Within, within_of
-from tailtap.analysis.evaluation.percentiles import (
-    DEFAULT,
-    band,
-    latency_record,
-    papers,
-    percentiles_of,
-)
 from tailtap.analysis.evaluation.values import (
     BY_ID,
+    DEFAULT,
     HEAVY_LOSS,
     Blocks,
     Column,
@@ -33,8 +27,12 @@ from tailtap.analysis.evaluation.values import (
     Unread,
     Worst,
     WorstPacket,
+    band,
     column,
+    latency_record,
     pair,
+    papers,
+    percentiles_of,
     view,
 )
 from tailtap.base.errors import InputError

@@ -14,8 +14,14 @@ import pyarrow as pa
 
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.model import SIDES, Latencies
-from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.analysis.evaluation.values import Histogram, Losses, Pair, Worst, require_counts
+from tailtap.analysis.evaluation.values import (
+    DEFAULT,
+    Histogram,
+    Losses,
+    Pair,
+    Worst,
+    require_counts,
+)
 from tailtap.base.errors import InputError
 from tailtap.records.evaluation import PartialEvaluation, PartialLatency, Percentile
 from tailtap.records.record import mark

@@ -13,9 +13,9 @@ import msgspec
 from tailtap import _core
 from tailtap.analysis.evaluation.evaluate import evaluation_of
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.percentiles import DEFAULT
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
+from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.base.errors import InputError, NothingMatched
 from tailtap.base.files import remove_tree, write_json
 from tailtap.base.seen import Seen

@@ -11,8 +11,8 @@ from pathlib import PurePath
 
 import numpy as np
 
-from tailtap.analysis.evaluation.percentiles import DEFAULT
-from tailtap.analysis.evaluation.percentiles import label as percentile_label
+from tailtap.analysis.evaluation.values import DEFAULT
+from tailtap.analysis.evaluation.values import label as percentile_label
 from tailtap.analysis.figures.arranging import (
     Layout,
     Placed,
@@ -26,8 +26,8 @@ from tailtap.analysis.figures.kinds import BINS
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.figures.quantities import TIME
 from tailtap.analysis.figures.specification import Form, Grid, Mark, Specification
+from tailtap.analysis.runs.reader import fits
 from tailtap.analysis.runs.run import Run
-from tailtap.analysis.runs.selection import fits
 from tailtap.analysis.runs.text import rate_text, time_text
 from tailtap.base.errors import InputError
 from tailtap.base.units import RATE_UNITS

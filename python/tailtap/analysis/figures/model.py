@@ -22,10 +22,9 @@ from tailtap.analysis.figures.quantities import TIME, Quantity, parse_percentile
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirement
 from tailtap.base.document import Document, KeyPath, Misfit, dotted, load, reason
-from tailtap.base.errors import InputError, InputErrors
+from tailtap.base.errors import InputError, InputErrors, did_you_mean
 from tailtap.base.files import slugify
 from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
-from tailtap.base.suggest import did_you_mean
 
 MOST = 200
 """Figures of one file: more are a mistake."""

@@ -17,9 +17,16 @@ import msgspec
 import numpy as np
 
 from tailtap import _core
-from tailtap.analysis.evaluation.percentiles import percentiles_of
 from tailtap.analysis.evaluation.settings import Settings
-from tailtap.analysis.evaluation.values import Column, Pair, WorstPacket, column, pair, view
+from tailtap.analysis.evaluation.values import (
+    Column,
+    Pair,
+    WorstPacket,
+    column,
+    pair,
+    percentiles_of,
+    view,
+)
 from tailtap.analysis.live.written import Written
 from tailtap.base.errors import InputError, NotSplittableError
 from tailtap.records.evaluation import Percentile

@@ -11,9 +11,8 @@ from decimal import Decimal
 from threading import Condition
 from typing import NamedTuple, Protocol
 
-from tailtap.analysis.evaluation.percentiles import DEFAULT, label
 from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
-from tailtap.analysis.evaluation.values import WorstPacket
+from tailtap.analysis.evaluation.values import DEFAULT, WorstPacket, label
 from tailtap.analysis.live.counting import NEVER, Counted, Counter, Histogram
 from tailtap.analysis.live.written import Written
 from tailtap.base.errors import InputError, WrongValue

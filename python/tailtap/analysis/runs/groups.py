@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.model import Latencies
-from tailtap.analysis.evaluation.percentiles import label as percentile_label
 from tailtap.analysis.evaluation.values import HEAVY_LOSS
+from tailtap.analysis.evaluation.values import label as percentile_label
 from tailtap.analysis.runs.run import Experiment, Origin, Run
 from tailtap.analysis.runs.text import (
     count_text,

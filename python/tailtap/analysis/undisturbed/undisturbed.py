@@ -18,9 +18,8 @@ from tailtap.analysis.causes.trace import GUEST_EVENTS, Events, Trace, has_trace
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
-from tailtap.analysis.evaluation.percentiles import label
 from tailtap.analysis.evaluation.settings import of_evaluation
-from tailtap.analysis.evaluation.values import Column, column
+from tailtap.analysis.evaluation.values import Column, column, label
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed.stretches import (
     LEAST_P,

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
-from tailtap.base.errors import InputError
-from tailtap.base.suggest import did_you_mean
+from tailtap.base.errors import InputError, did_you_mean
 from tailtap.base.units import parse_time
 from tailtap.records.printed import ProfileRow
 

@@ -13,9 +13,14 @@ from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.values import NOTHING_UNREAD, Unread
 from tailtap.analysis.runs.groups import configuration_label, group
-from tailtap.analysis.runs.reader import home_of, load_experiment, planned_runs, required_texts
+from tailtap.analysis.runs.reader import (
+    home_of,
+    load_experiment,
+    planned_runs,
+    required_texts,
+    select,
+)
 from tailtap.analysis.runs.run import NO_TIMES, Experiment, Run
-from tailtap.analysis.runs.selection import select
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import CONFIDENCE, judge, unclaimable

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.options import known
+from tailtap.cli.command import known
 
 if TYPE_CHECKING:
-    from tailtap.host.knobs.purpose import Purpose
+    from tailtap.host.knobs.tree import Purpose
 
 Function = Callable[..., Any]
 ROLES = ("bare-metal", "container", "vm-host", "vm-guest", "generator")
-"""Those of `tailtap.host.knobs.purpose`, spelled here as they take long to import."""
+"""Those of `tailtap.host.knobs.tree`, spelled here as they take long to import."""
 
 
 def _knobs_and_groups() -> list[str]:
@@ -51,8 +51,7 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
         interface: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        from tailtap.host.knobs.purpose import Purpose
-        from tailtap.host.knobs.tree import Tree
+        from tailtap.host.knobs.tree import Purpose, Tree
 
         tree = Tree(Path("/"))
         purpose = Purpose.of(tree, role, cpus, housekeeping, interface or None)

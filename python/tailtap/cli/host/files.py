@@ -13,8 +13,7 @@ from tailtap.cli.host import also_option, purpose_options, sentence
 from tailtap.cli.terminal import say, unless, warn
 
 if TYPE_CHECKING:
-    from tailtap.host.knobs.purpose import Purpose
-    from tailtap.host.knobs.tree import Tree
+    from tailtap.host.knobs.tree import Purpose, Tree
     from tailtap.records.printed import BootlineRecord, StepRecord, UninstalledRecord
 
 FORMATS = ("tuned", "sysctl", "ansible")

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.units import format_time, format_us
-from tailtap.cli.command import CPUS, TIME, Answer, command
+from tailtap.cli.command import CPUS, TIME, Answer, command, writes_into
 from tailtap.cli.host import purpose_options, sentence
-from tailtap.cli.options import writes_into
 from tailtap.cli.terminal import say, unless, warn, warn_of
 
 if TYPE_CHECKING:
-    from tailtap.host.knobs.purpose import Purpose
-    from tailtap.host.knobs.tree import Tree
+    from tailtap.host.knobs.tree import Purpose, Tree
     from tailtap.records.machine import NoiseRecord
     from tailtap.records.printed import AuditRecord, AuditRow, RevertRecord
 
@@ -52,7 +50,7 @@ def audit(
     count.
     """
 
-    from tailtap.host.tuning import audit as library
+    from tailtap.host.tuning import apply as library
 
     found = library.audit(tree, purpose, names)
     return Answer(
@@ -72,7 +70,7 @@ def _print_audit(
     quiet: bool,
 ) -> None:
     from tailtap.cli.console import print_table
-    from tailtap.host.tuning.audit import ANSWERS
+    from tailtap.host.tuning.apply import ANSWERS
     from tailtap.show.sections import Cell, Column, Part, Row, Table, row
 
     shown = [one for one in found.rows if all_ or names or one.answer != "not-applicable"]

@@ -31,12 +31,11 @@ from tailtap.host.containers.podman import Pod
 from tailtap.host.cpu.resctrl import ResctrlMount, ResourceGroup
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.loaders import BootFile
-from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.card_settings import CardQueues, CardSetting
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Junction, Link, Namespace, Reached, TapDevice
 from tailtap.host.net.pci import VfioCard
-from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.port_threads import CardInterrupts, PortThreads
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.net.tap_filters import TapFilter
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions

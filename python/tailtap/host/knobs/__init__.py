@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, did_you_mean
 from tailtap.base.registry import Registry
-from tailtap.base.suggest import did_you_mean
 from tailtap.host.knobs import (
     cards,
     cpus,

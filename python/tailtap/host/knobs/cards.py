@@ -16,8 +16,7 @@ from tailtap.host.changes.kernel_values import Form, Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.interrupts import others_mask
 from tailtap.host.knobs.knob import Files, Place, fixed, known
-from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import HOST, PHYSICAL, Absent, Purpose, Tree, Unreadable
 from tailtap.host.net.card_settings import SHOW, CardSetting, settings
 
 CARD = "/sys/class/net/{interface}"

@@ -11,9 +11,8 @@ from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs import line
 from tailtap.host.knobs.knob import Files, Place, fixed, known, on_the_line
-from tailtap.host.knobs.purpose import HOST, PHYSICAL, Purpose
 from tailtap.host.knobs.scheduling import partitioned
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import HOST, PHYSICAL, Absent, Purpose, Tree, Unreadable
 
 CPU = "/sys/devices/system/cpu"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"

@@ -14,8 +14,7 @@ from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, WakeUp, wakeup_us
 from tailtap.host.knobs.knob import Files, Place, fixed, known, on_the_line, written
-from tailtap.host.knobs.purpose import PHYSICAL, Purpose, Role
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import PHYSICAL, Absent, Purpose, Role, Tree, Unreadable
 
 CPUIDLE = "/sys/devices/system/cpu/cpuidle"
 

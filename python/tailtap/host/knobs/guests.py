@@ -12,8 +12,7 @@ from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.frequency import Driven
 from tailtap.host.knobs.knob import Files, Place, fixed, known, others
-from tailtap.host.knobs.purpose import Purpose, Role
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Role, Tree, Unreadable
 
 GUEST: frozenset[Role] = frozenset(("vm-guest",))
 HOST: frozenset[Role] = frozenset(("vm-host",))

@@ -13,8 +13,7 @@ from tailtap.host.changes.kernel_values import Wish
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Files, Place, fixed, known, others, written
-from tailtap.host.knobs.purpose import PHYSICAL, Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import PHYSICAL, Absent, Purpose, Tree, Unreadable
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 

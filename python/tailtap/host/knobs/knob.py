@@ -15,8 +15,7 @@ from typing import Any, Literal, get_args
 
 from tailtap.host.changes.kernel_values import FORMS, Form, KernelValue, Wish
 from tailtap.host.changes.resource import Resource
-from tailtap.host.knobs.purpose import EVERY, ROLES, Purpose, Role
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import EVERY, ROLES, Absent, Purpose, Role, Tree, Unreadable
 from tailtap.records import knobs as catalogue
 from tailtap.records.knobs import CAUSES, Settable
 

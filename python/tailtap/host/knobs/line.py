@@ -15,9 +15,8 @@ from functools import cache
 
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.facts import machine as facts
-from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.scheduling import partitioned
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
 
 FINE = "nothing wrong"
 

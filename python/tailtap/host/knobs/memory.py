@@ -20,8 +20,7 @@ from tailtap.host.cpu.resctrl import (
 )
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Files, Place, fixed, known
-from tailtap.host.knobs.purpose import HOST, Purpose
-from tailtap.host.knobs.tree import Absent, Tree
+from tailtap.host.knobs.tree import HOST, Absent, Purpose, Tree
 
 DAMON = "Documentation/admin-guide/mm/damon/usage.rst"
 """Threads called kdamond.N, which look through memory for what is used and move the rest."""

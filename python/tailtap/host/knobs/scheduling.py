@@ -20,8 +20,7 @@ from tailtap.host.containers.cgroups import having
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.knob import Files, Place, fixed, known, others, written
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
 
 SERVERS = "/sys/kernel/debug/sched/fair_server"
 

@@ -12,8 +12,7 @@ from tailtap.base.proc import names
 from tailtap.host.changes.resource import Resource
 from tailtap.host.changes.systemd import DEVICE, RUNNING, STATE, StoppedTimers, properties
 from tailtap.host.knobs.knob import Place, fixed, known
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
 
 NOBODY = "nobody"
 

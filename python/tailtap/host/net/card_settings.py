@@ -22,8 +22,8 @@ from typing import Any, ClassVar, TypeVar
 from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.resource import Resource
-from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.inside import inside
+from tailtap.host.net.port_threads import affinity, device_interrupts, in_places
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, NamespaceHost
 

@@ -19,9 +19,8 @@ from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.net.card_interrupts import affinity, device_interrupts, in_places
 from tailtap.host.net.namespaces import ports
-from tailtap.host.net.port_threads import make_threads
+from tailtap.host.net.port_threads import affinity, device_interrupts, in_places, make_threads
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")

@@ -18,11 +18,9 @@ from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import line as lines
 from tailtap.host.knobs import select
 from tailtap.host.knobs.knob import Knob
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
 from tailtap.host.loaders import LOADERS, MARK, BootFile, Draft, alike, lacking, loader_of, name_of
-from tailtap.host.tuning.apply import TASK, revert
-from tailtap.host.tuning.audit import judge
+from tailtap.host.tuning.apply import TASK, judge, revert
 from tailtap.records.printed import BootlineRecord, Left, StepRecord, UninstalledRecord, WordRow
 
 

@@ -13,10 +13,9 @@ from tailtap.base.units import ranges
 from tailtap.host.changes.kernel_values import Form, same
 from tailtap.host.knobs import named, select
 from tailtap.host.knobs.knob import Files, Knob
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
 from tailtap.host.loaders import SETTINGS, assignment
-from tailtap.host.tuning.audit import judge
+from tailtap.host.tuning.apply import judge
 from tailtap.host.tuning.bootline import bootline
 from tailtap.records.printed import WordRow
 

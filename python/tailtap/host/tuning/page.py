@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.knob import GROUPS, Group, Knob
-from tailtap.host.knobs.purpose import EVERY, ROLES, Purpose
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.tree import EVERY, ROLES, Absent, Purpose, Tree, Unreadable
 
 HEAD = """# The knobs of a host
 

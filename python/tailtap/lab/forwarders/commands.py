@@ -16,15 +16,16 @@ from tailtap.base.errors import MachineError
 from tailtap.base.schema import Strict, Time, check_command, fill_in
 from tailtap.host.net.pci import PciDriver
 from tailtap.lab.forwarders.dpdk import foresee_handing, handed_over
-from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.setting import (
     AREA,
     READY_SECONDS,
     Asked,
     Need,
     Plain,
+    Program,
     Serves,
     Setting,
+    WorkFolder,
 )
 from tailtap.lab.generators.flows import CLIENT, SERVER
 from tailtap.lab.platforms.dut import Dut

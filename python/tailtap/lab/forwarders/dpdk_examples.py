@@ -21,8 +21,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.schema import Time
 from tailtap.host.net.pci import VFIO
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.program import Program, WorkFolder
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Program, Setting, WorkFolder
 from tailtap.lab.generators.flows import Ranges, prefixes
 from tailtap.lab.platforms.dut import Dut
 from tailtap.remote import Host

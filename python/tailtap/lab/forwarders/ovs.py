@@ -22,9 +22,8 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.schema import Strict
 from tailtap.base.units import list_cpus
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import RuleFile, read_rules
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Serves, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Program, Serves, Setting, WorkFolder
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.served import Served, by_kernel
 from tailtap.remote import Host

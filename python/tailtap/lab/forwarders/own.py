@@ -15,7 +15,6 @@ from tailtap.base.proc import stat
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import list_cpus
 from tailtap.host.net.port_threads import poll_in_threads
-from tailtap.lab.forwarders.program import cpu_time
 from tailtap.lab.forwarders.setting import (
     OTHER_KERNEL,
     READY_SECONDS,
@@ -24,6 +23,7 @@ from tailtap.lab.forwarders.setting import (
     Plain,
     Serves,
     Setting,
+    cpu_time,
 )
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.served import Served, by_kernel, threads_of

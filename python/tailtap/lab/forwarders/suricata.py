@@ -25,14 +25,12 @@ from pydantic import (
 )
 
 from tailtap.base.check import Findings
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import InputError, MachineError, shown
 from tailtap.base.schema import Matching, as_value_error
-from tailtap.base.suggest import shown
 from tailtap.base.units import parse_share
 from tailtap.lab.forwarders import dpdk
-from tailtap.lab.forwarders.program import Program, WorkFolder
 from tailtap.lab.forwarders.rules import read_set
-from tailtap.lab.forwarders.setting import Asked, Need, Plain, Setting
+from tailtap.lab.forwarders.setting import Asked, Need, Plain, Program, Setting, WorkFolder
 from tailtap.lab.generators.flows import header_bytes
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut

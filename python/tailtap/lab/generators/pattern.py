@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, ValidationError
 
 from tailtap.base.document import KeyPath, explain
-from tailtap.base.errors import InputError, WrongValue
+from tailtap.base.errors import InputError, WrongValue, shown
 from tailtap.base.schema import Rate, Strict, Time, Written
-from tailtap.base.suggest import shown
 from tailtap.base.units import format_rate, format_time
 
 Values: TypeAlias = tuple[str, list[int]]

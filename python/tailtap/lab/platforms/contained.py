@@ -24,10 +24,9 @@ from tailtap.base.units import format_size, format_time, list_cpus, parse_cpus
 from tailtap.host.changes.resource import Resource
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Contained, Limit, Spec
-from tailtap.host.containers.images import check_reference
 from tailtap.host.containers.lxc import Container
 from tailtap.host.containers.oci import Bundle, Runc
-from tailtap.host.containers.podman import Pod
+from tailtap.host.containers.podman import Pod, check_reference
 from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.platforms.bare_metal import BareMetal

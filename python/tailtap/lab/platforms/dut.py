@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from tailtap.base.errors import MachineError
 from tailtap.host.containers.container import Inner
-from tailtap.host.containers.images import account_of
+from tailtap.host.containers.podman import account_of
 from tailtap.lab.topology.graphs import DUT
 from tailtap.lab.topology.placement import DEFAULT, Placement
 from tailtap.records.run import Image

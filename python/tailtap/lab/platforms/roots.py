@@ -18,7 +18,7 @@ import tailtap
 from tailtap.base.check import Findings
 from tailtap.base.errors import MachineError
 from tailtap.host.containers.container import Contained
-from tailtap.host.containers.images import Unpacked, unpacked
+from tailtap.host.containers.podman import Unpacked, unpacked
 from tailtap.lab.platforms.dut import OwnFiles
 from tailtap.records.run import Image
 from tailtap.remote import CommandFailed, Host

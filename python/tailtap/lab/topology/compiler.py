@@ -26,11 +26,10 @@ from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import namespaces
-from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.card_settings import CardQueues
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Reached
-from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.port_threads import CardInterrupts, PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.graph import TASKS, Graph, Link, Node, Port, Task
 from tailtap.lab.topology.numbering import DESTINATION_MAC, LEAVING_MAC, Addresses, numbered

@@ -20,10 +20,9 @@ from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
-from tailtap.host.net.card_interrupts import CardInterrupts, device_interrupts
 from tailtap.host.net.inside import NAMESPACES
 from tailtap.host.net.pci import VFIO, PciDriver, VfioCard
-from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.port_threads import CardInterrupts, PortThreads, device_interrupts
 from tailtap.host.net.virtual_functions import VirtualFunction
 from tailtap.lab.topology.compiler import (
     BELOW,

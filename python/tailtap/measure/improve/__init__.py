@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.compare.significance import ERROR, fewest_pairs
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import label
 from tailtap.analysis.verdict.requirement import Requirement, parse_requirements
 from tailtap.base.errors import InputError, Occupied
 from tailtap.base.units import format_share, format_time, ranges

@@ -36,8 +36,7 @@ from tailtap.experiment.model import Experiment
 from tailtap.experiment.tuning import NONE, knobs_of, purpose_of
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import named
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.apply import plan, tuned
 from tailtap.measure.observe import ObservedRun, observe_prepared
 from tailtap.measure.observe.look import Options

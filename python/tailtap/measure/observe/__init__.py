@@ -34,8 +34,7 @@ from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import of_tap, warning
 from tailtap.lab.instruments.tracer import EVENTS
 from tailtap.lab.instruments.tracer import RECORD as TRACE
-from tailtap.measure.aside import away_from, kept_to
-from tailtap.measure.beside import Beside, other_measurements
+from tailtap.measure.beside import Beside, away_from, kept_to, other_measurements
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.observe.at_work import MARKS, SIDES, AtWork, Stopped

@@ -16,7 +16,7 @@ from tailtap.base.bugs import STORAGE, kept
 from tailtap.base.errors import InputError, TailtapError
 from tailtap.base.files import move, remove_tree
 from tailtap.base.units import format_time
-from tailtap.measure.aside import settle
+from tailtap.measure.beside import settle
 from tailtap.measure.observe import ObservedRun
 from tailtap.records.causes import CausesRecord
 from tailtap.records.record import read

@@ -20,8 +20,8 @@ from tailtap.base.foreign import parse_json
 from tailtap.base.units import mask_cpus, parse_cpus
 from tailtap.host.changes.processes import network_at, network_of
 from tailtap.host.containers.podman import pid_of
-from tailtap.host.net.card_interrupts import device_interrupts
 from tailtap.host.net.inside import NAMESPACES, inside
+from tailtap.host.net.port_threads import device_interrupts
 from tailtap.records.live import Moment
 from tailtap.records.machine import Virtualization
 from tailtap.remote.local import SYSTEM_PATH, LocalHost

@@ -20,15 +20,13 @@ from tailtap.host.cpu.cpus import Numa
 from tailtap.host.facts.needs import require_programs, require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.host.knobs import KNOBS
-from tailtap.host.knobs.purpose import INTERFACE, Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import INTERFACE, Purpose, Tree
 from tailtap.host.net.cards import KEYS, CardState
 from tailtap.host.net.nic import timestamping
 from tailtap.host.net.pci import PciDriver, address_of, interface_of
 from tailtap.host.net.port_threads import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
-from tailtap.host.tuning.apply import Plan, plan, tuned
-from tailtap.host.tuning.audit import audit, tuning
+from tailtap.host.tuning.apply import Plan, audit, plan, tuned, tuning
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab.forwarders import Asked
 from tailtap.lab.generators import GENERATORS

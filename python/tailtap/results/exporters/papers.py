@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.model import SIDES
-from tailtap.analysis.evaluation.percentiles import papers
-from tailtap.analysis.evaluation.values import Column, Pair
+from tailtap.analysis.evaluation.values import Column, Pair, papers
 from tailtap.analysis.runs.run import Run
 from tailtap.base.files import slugify
 from tailtap.records.evaluation import Counts

@@ -13,8 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tailtap.analysis.evaluation.percentiles import DEFAULT, label
-from tailtap.analysis.evaluation.values import Pair
+from tailtap.analysis.evaluation.values import DEFAULT, Pair, label
 from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError

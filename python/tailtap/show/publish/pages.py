@@ -11,7 +11,7 @@ import yaml
 from jinja2 import Environment
 
 import tailtap
-from tailtap.analysis.evaluation.percentiles import label as percentile_label
+from tailtap.analysis.evaluation.values import label as percentile_label
 from tailtap.analysis.runs.groups import Configuration, Finding, configurations
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.analysis.runs.text import count_text, date_text, share_text, time_text

@@ -106,7 +106,7 @@ def gather(
     The arguments are those of `write_report`. Raises `InputError` as that does.
     """
     from tailtap.analysis.runs.groups import configurations
-    from tailtap.analysis.runs.selection import select
+    from tailtap.analysis.runs.reader import select
     from tailtap.analysis.verdict.runs import required_percentiles
 
     progress(f"reading {folder}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.model import Latencies
-from tailtap.analysis.evaluation.percentiles import label as percentile_label
+from tailtap.analysis.evaluation.values import label as percentile_label
 from tailtap.analysis.runs.flows import VARIABLES, stored, together
 from tailtap.analysis.runs.groups import (
     Configuration,

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import label
 from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.base.units import format_count, format_rate, format_share, format_time, format_us

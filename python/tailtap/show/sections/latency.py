@@ -9,9 +9,8 @@ import msgspec
 
 from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.evaluation.clocks import clocks_text
-from tailtap.analysis.evaluation.percentiles import DEFAULT, label
 from tailtap.analysis.evaluation.transactions import KINDS
-from tailtap.analysis.evaluation.values import KEPT_LOSSES
+from tailtap.analysis.evaluation.values import DEFAULT, KEPT_LOSSES, label
 from tailtap.analysis.runs.text import count_text, percent_text, time_text
 from tailtap.base.units import format_count, format_share, format_time
 from tailtap.records.causes import LateFlow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from tailtap.analysis.evaluation.percentiles import label
+from tailtap.analysis.evaluation.values import label
 from tailtap.base.check import Check
 from tailtap.base.units import format_count, format_rate, format_share, format_time
 from tailtap.records.datapath import RateAsked, RatesRecord

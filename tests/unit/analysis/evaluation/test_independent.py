@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
-from tailtap.analysis.evaluation.percentiles import DEFAULT, papers
+from tailtap.analysis.evaluation.values import DEFAULT, papers
 
 SECOND = 1_000_000_000
 WINDOW = 5 * SECOND

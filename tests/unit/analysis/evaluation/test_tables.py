@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tails import load_tail, tail_tables
 
 from tailtap.analysis.evaluation import Evaluation, evaluate, tables
-from tailtap.analysis.evaluation.percentiles import papers, percentiles_of
-from tailtap.analysis.evaluation.values import MOST, require_counts
+from tailtap.analysis.evaluation.values import MOST, papers, percentiles_of, require_counts
 from tailtap.analysis.tail import analyse
 from tailtap.base.errors import InputError
 from tailtap.records.evaluation import Percentile

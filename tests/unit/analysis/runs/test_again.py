@@ -15,7 +15,7 @@ import runs
 from tailtap.analysis.compare import compare_runs
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.executors import Threads
-from tailtap.analysis.evaluation.percentiles import DEFAULT
+from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.analysis.runs.again import Outcome, evaluate_again, find
 from tailtap.analysis.runs.folder import ExperimentFolder
 from tailtap.analysis.runs.groups import configurations, finding

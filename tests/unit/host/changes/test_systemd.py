@@ -23,8 +23,7 @@ from tailtap.host.changes.kernel_values import (
     writable,
 )
 from tailtap.host.changes.systemd import SliceCpus
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
 from tailtap.records.printed import AuditRow
 

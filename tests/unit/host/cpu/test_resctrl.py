@@ -17,8 +17,7 @@ from tailtap.host.changes import journal
 from tailtap.host.changes.journal import Journal, Owner
 from tailtap.host.cpu import resctrl
 from tailtap.host.cpu.resctrl import ResctrlMount, ResourceGroup, is_mask, own_ways, parse_schemata
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.apply import Plan, apply, plan, revert
 from tailtap.records.printed import AuditRow
 

@@ -16,9 +16,8 @@ from tailtap.base.errors import MachineError
 from tailtap.base.proc import ALLOWED, status
 from tailtap.host.cpu.cpus import is_offline, usable
 from tailtap.host.cpu.threads import ThreadAffinity, ThreadPriority
-from tailtap.host.knobs.purpose import Purpose
 from tailtap.host.knobs.scheduling import threads
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.apply import plan
 from tailtap.records.printed import AuditRow
 

@@ -13,10 +13,9 @@ from scratch_machine import judged, retold, scratch_machine
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
 from tailtap.host.knobs import cards, select
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Absent, Tree
+from tailtap.host.knobs.tree import Absent, Purpose, Tree
 from tailtap.host.net.card_settings import CardSetting, parse, places, put_back
-from tailtap.host.tuning.audit import judge
+from tailtap.host.tuning.apply import judge
 
 COALESCE = """Coalesce parameters for eth1:
 Adaptive RX: on  TX: n/a

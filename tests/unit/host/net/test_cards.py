@@ -11,8 +11,8 @@ import pytest
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
-from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.cards import Card, CardState
+from tailtap.host.net.port_threads import CardInterrupts
 
 STATE = CardState(
     interface="ens1f0",
@@ -131,7 +131,7 @@ def test_an_interrupt_that_the_kernel_refuses_to_move_is_left(
             raise OSError(code, "refused")
         set_value(path, text)
 
-    monkeypatch.setattr("tailtap.host.net.card_interrupts.set_value", refusing)
+    monkeypatch.setattr("tailtap.host.net.port_threads.set_value", refusing)
     assert steered("3", tmp_path).read() == {"45": "0-7", "46": "3"}
 
 
@@ -141,7 +141,7 @@ def test_an_interrupt_that_cannot_be_moved_for_another_reason_is_an_error(
     def refusing(path: Path, text: str) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr("tailtap.host.net.card_interrupts.set_value", refusing)
+    monkeypatch.setattr("tailtap.host.net.port_threads.set_value", refusing)
     with pytest.raises(MachineError, match="of card cannot go to CPUs 99: Invalid argument"):
         steered("99", tmp_path)
 

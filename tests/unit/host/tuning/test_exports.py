@@ -15,9 +15,8 @@ from scratch_machine import scratch_machine, state
 
 from tailtap.host.knobs import KNOBS, named, select
 from tailtap.host.knobs.knob import Files
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import audit
+from tailtap.host.knobs.tree import Purpose, Tree
+from tailtap.host.tuning.apply import audit
 from tailtap.host.tuning.bootline import bootline
 from tailtap.host.tuning.exports import FORMATS, Content, content, sysctl_key
 

@@ -26,8 +26,8 @@ from tailtap.lab.forwarders.dpdk_examples import (
     polled,
     routes,
 )
-from tailtap.lab.forwarders.program import cpu_time
 from tailtap.lab.forwarders.rules import read_rules, read_set
+from tailtap.lab.forwarders.setting import cpu_time
 from tailtap.lab.forwarders.suricata import (
     EVALUATED,
     LONGEST,

@@ -9,9 +9,8 @@ from boot_trees import write
 
 from tailtap.base.errors import MachineError
 from tailtap.host.knobs.line import BUILT
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
-from tailtap.host.tuning.audit import tuning
+from tailtap.host.knobs.tree import Purpose, Tree
+from tailtap.host.tuning.apply import tuning
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.boot import (
     Boot,

@@ -14,7 +14,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.host.containers.domains import belongs_to
 from tailtap.lab.platforms.vm import PROGRAMS, Vm
 from tailtap.lab.platforms.vm.domain import Design, Domain, describe
-from tailtap.lab.platforms.vm.guest_files import form
+from tailtap.lab.platforms.vm.guest_line import form
 from tailtap.lab.platforms.vm.kernels import explanation, kernel
 from tailtap.remote.local import LocalHost
 

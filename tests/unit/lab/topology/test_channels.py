@@ -14,10 +14,9 @@ from scratch_machine import unpacked
 from tailtap.base.errors import InputError
 from tailtap.host.changes.resource import Resource
 from tailtap.host.cpu.cpus import Numa
-from tailtap.host.net.card_interrupts import CardInterrupts
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Namespace
-from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.port_threads import CardInterrupts, PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.compiler import compile_graph, in_order, placed
 from tailtap.lab.topology.graph import Graph, Link, Node, Port

@@ -17,8 +17,7 @@ from tailtap.analysis.causes.taxonomy import Named
 from tailtap.analysis.verdict.requirement import Requirement
 from tailtap.base.errors import InputError
 from tailtap.experiment.reading import read_experiment
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve import TESTS, Goal, Improvement, plan_of_experiment, settings_of
 from tailtap.measure.improve.trials import Candidate, Candidates, Explainer, Measuring, measured

@@ -20,8 +20,7 @@ from tailtap.base.files import slugify
 from tailtap.experiment.reading import read_experiment
 from tailtap.host import knobs as table
 from tailtap.host.knobs.knob import Files, Knob, fixed
-from tailtap.host.knobs.purpose import Purpose
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.improve import Goal, Improvement, improved, plan_of_experiment, settings_of
 from tailtap.measure.improve.trials import (

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from published_trees import write_mixed, write_rates, write_tree
 
 from tailtap.analysis.evaluation.model import Latencies
-from tailtap.analysis.evaluation.percentiles import papers
+from tailtap.analysis.evaluation.values import papers
 from tailtap.analysis.figures.curves import curve_of
 from tailtap.analysis.runs.groups import DRAWN, configurations, floor_of
-from tailtap.analysis.runs.reader import load_experiment, short_places
-from tailtap.analysis.runs.selection import select
+from tailtap.analysis.runs.reader import load_experiment, select, short_places
 from tailtap.base.errors import InputError
 from tailtap.results.importers.importer import FIRST_NUMBER, import_tree
 from tailtap.show.report import write_report

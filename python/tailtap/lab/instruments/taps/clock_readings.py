@@ -13,8 +13,7 @@ from tailtap.base.files import read_text
 from tailtap.host.facts.machine import physical_nics
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.nic import timestamping
-from tailtap.lab.instruments.taps.card_clocks import Watch
-from tailtap.lab.instruments.taps.hardware import judge, stamp
+from tailtap.lab.instruments.taps.hardware import Watch, judge, stamp
 from tailtap.lab.instruments.taps.links import TapLink
 from tailtap.records.datapath import ByCard
 from tailtap.records.record import Record, Texts

@@ -52,7 +52,7 @@ from tailtap.host.facts import machine as machine_facts
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.pci import VfioCard, address_of
-from tailtap.host.tuning.audit import tuning
+from tailtap.host.tuning.apply import tuning
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import (
     NAMES,
@@ -63,7 +63,7 @@ from tailtap.lab.platforms.boot import (
     running_kernel,
 )
 from tailtap.lab.platforms.dut import Dut, DutSpec
-from tailtap.lab.platforms.vm import guest_files, guest_line, kernels
+from tailtap.lab.platforms.vm import guest_line, kernels
 from tailtap.lab.platforms.vm.domain import Design, Domain
 from tailtap.lab.platforms.vm.guest_line import Line, line_of, purpose_of
 from tailtap.lab.platforms.vm.kernels import Accelerator, accelerator, foreseen
@@ -199,7 +199,7 @@ class Vm:
         findings.ask(require_boot_of_host, spec, HOST_BOOT)
         memory = findings.ask(_memory, spec)
         if spec.options.image is not None:
-            findings.ask(guest_files.form, Path(spec.options.image))
+            findings.ask(guest_line.form, Path(spec.options.image))
         name = spec.options.kernel or kernels.DEFAULT
         lacking = kernels.to_download(name)
         if lacking:
@@ -322,7 +322,7 @@ def _up(lab: Lab, one: _Guest) -> Dut:
     facts["tuning"] = as_json(tuning(judged, judged.rows, left=line.left))
     files = None
     if spec.options.image is not None:
-        files, device = guest_files.mounted(guest, Path(spec.options.image))
+        files, device = guest_line.mounted(guest, Path(spec.options.image))
         facts["disk"] = {"file": spec.options.image, "root": device}
     return Dut(
         guest,
@@ -369,14 +369,14 @@ def _running(lab: Lab, spec: DutSpec[VmOptions], made_ports: MakePorts) -> Itera
             sockets=dict(zip(own_ports.sockets, macs.values(), strict=False)),
             cards=[one.address for one in passed],
             huge_page_kib=pages[0].size_kib if pages else None,
-            disk=None if own_disk is None else (Path(own_disk), guest_files.form(Path(own_disk))),
+            disk=None if own_disk is None else (Path(own_disk), guest_line.form(Path(own_disk))),
             iommu=spec.options.iommu,
         )
         domain = Domain(design, folder, where)
         own = list_cpus(purpose_of(spec).cpus)
         links = " ".join(f"{mac} {port.name}" for port, mac in macs.items())
         settings = {"links": links, "mtu": str(lab.graph.links[-1].mtu), "cpus": own}
-        guest_files.write(image, kernel, settings, [one.alias for one in passed])
+        guest_line.write(image, kernel, settings, [one.alias for one in passed])
         stack.enter_context(domain)
         guest = GuestHost(name, domain.port, _patience(speed), domain.failure)
         stack.callback(guest.close)

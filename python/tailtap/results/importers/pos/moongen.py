@@ -9,8 +9,14 @@ import numpy as np
 
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.partial import Partial
-from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
-from tailtap.analysis.evaluation.values import Column, Pair, require_counts
+from tailtap.analysis.evaluation.values import (
+    DEFAULT,
+    Column,
+    Pair,
+    papers,
+    percentiles_of,
+    require_counts,
+)
 from tailtap.base.errors import InputError
 from tailtap.base.units import FRAMING
 from tailtap.records.evaluation import PartialLatency

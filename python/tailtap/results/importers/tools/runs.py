@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailtap.analysis.evaluation.partial import Partial
-from tailtap.analysis.evaluation.percentiles import DEFAULT, papers, percentiles_of
+from tailtap.analysis.evaluation.values import DEFAULT, papers, percentiles_of
 from tailtap.base.foreign import TABLE_BYTES, files_below, open_file, read_bytes, storable
 from tailtap.base.units import exact_rate
 from tailtap.records.evaluation import PartialLatency
