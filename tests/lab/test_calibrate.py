@@ -14,6 +14,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from labtools import all_came, record, was_made
 from ssh_hosts import Hosts, ssh_hosts
 from testbeds import as_it_was
 
@@ -94,6 +95,40 @@ def test_what_is_as_it_should_be_is_ok(hosts: Hosts) -> None:
     assert found["tester:lit0: 64 B"]["found"].startswith(("reaches ", "sends at most "))
     assert found["tester: clocks"]["state"] == "missing"
     assert found["tester:lit0: vfio-pci"]["state"] == "untested"
+
+
+WIRE = """
+name: wire
+dut: {platform: wire}
+traffic: {rate: 5 kpkt/s, duration: 400 ms, warm_up: 100 ms, cpu: 0, slip_limit: 1 s}
+"""
+
+
+def test_the_way_between_both_splitters_is_a_run(hosts: Hosts, tmp_path: Path) -> None:
+    """Once the two plugs of the device are joined, which a check says."""
+    experiment = tmp_path / "wire.yaml"
+    experiment.write_text(WIRE)
+    words = ["run", str(experiment), "--testbed", str(hosts.folder / "lab.yaml"), "--out"]
+    with as_it_was(hosts):
+        checked = hosts.controller.tailtap(*words, str(tmp_path / "out"), "--check")
+        assert "join the two plugs" in checked.stdout + checked.stderr
+        for command in (
+            "ip link add join0 type veth peer name join1",
+            "ip link set join0 master split-lit0 up",
+            "ip link set join1 master split-lit2 up",
+        ):
+            assert hosts.controller.run(*command.split()).returncode == 0
+        done = hosts.controller.tailtap(*words, str(tmp_path / "out"))
+        hosts.controller.run("ip", "link", "del", "join0")
+    assert was_made(done), done.stderr
+    [run] = (tmp_path / "out/runs").iterdir()
+    assert all_came(run, 2000)
+    [link] = record(run)["links"]
+    assert link["cards"] == ["lit0", "lit3"]
+    assert [link[one]["card"] for one in ("splitter", "splitter_behind")] == [
+        "seen-lit0",
+        "seen-lit2",
+    ]
 
 
 def test_faults_that_are_put_in_are_found(hosts: Hosts) -> None:

@@ -73,6 +73,8 @@ class Link(Record, kw_only=True, omit_defaults=True):
     functions: list[Function] | None = None
     vlan: Count | None = None
     splitter: Splitter | None = None
+    splitter_behind: Splitter | None = None
+    """Where no DuT is between both splitters, the second one of the cable."""
     way: str | None = None
     """By what its end at a node of the DuT is reached; None where that is the end itself."""
 

@@ -81,8 +81,9 @@ class Link:
     cards: tuple[str, str] | None = None
     """The network cards that are its ends, or whose functions are, by their names on their
     machines; None for a virtual link."""
-    splitter: Splitter | None = None
-    """Who sees what its first end sends to its second one. Only cables have one."""
+    splitters: tuple[Splitter, ...] = ()
+    """Who see what its first end sends to its second one, in the order of the way. Only cables have
+    any."""
     functions: tuple[run.Function | None, run.Function | None] = (None, None)
     """The virtual functions that are its ends; None for an end that is the card itself."""
     vlan: int | None = None
@@ -99,8 +100,8 @@ class Link:
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """Its ends, and the port of its splitter."""
-        return self.ends if self.splitter is None else (*self.ends, self.splitter.port)
+        """Its ends, and the ports of its splitters."""
+        return (*self.ends, *(one.port for one in self.splitters))
 
     def function(self, port: Port) -> run.Function | None:
         """The virtual function that a port is; None for one that is something else."""
@@ -109,18 +110,19 @@ class Link:
     @property
     def carded(self) -> tuple[tuple[Port, str], ...]:
         """Its ports that are network cards, or functions of these, with the cards."""
-        split = () if self.splitter is None else ((self.splitter.port, self.splitter.card),)
+        split = ((one.port, one.card) for one in self.splitters)
         return (*zip(self.ends, self.cards or (), strict=False), *split)
 
     def record(self) -> run.Link:
-        split = self.splitter
+        seen = [run.Splitter(port=str(one.port), card=one.card) for one in self.splitters]
         return run.Link(
             ends=[str(port) for port in self.ends],
             mtu=self.mtu,
             cards=None if self.cards is None else list(self.cards),
             functions=[end for end in self.functions if end is not None] or None,
             vlan=self.vlan,
-            splitter=None if split is None else run.Splitter(port=str(split.port), card=split.card),
+            splitter=seen[0] if seen else None,
+            splitter_behind=seen[1] if len(seen) > 1 else None,
             way=self.way,
         )
 

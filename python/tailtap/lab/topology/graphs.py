@@ -24,7 +24,8 @@ node gen                                        node dut
                 node tap  tt-a0 tt-b0
 ```
 
-In a line these are the ports of its first and its last node.
+In a line these are the ports of its first and its last node. Without a DuT somebody has joined the
+two plugs that are in its cards otherwise: `tt-gen` and `tt-back` are the ends of one cable.
 
 Without a DuT `tt-a1` and `tt-b0` are the two ends of one link. A line has nodes `dut1`, `dut2`, …
 instead of `dut`, and a link from the `tt-out` of each to the `tt-in` of the next. Where each hop is
@@ -58,10 +59,6 @@ ETHERNET_OVERHEAD = 18
 """Bytes of a frame that the MTU does not count: the Ethernet header and the check sequence."""
 DEFAULT_MTU = 1500
 
-_WIRE = (
-    "cables with splitters end at the DuT, and platform wire has none that hands packets on: take "
-    "another dut.platform"
-)
 _BOTH_WAYS = "a splitter copies one direction of a cable: leave out traffic.bidirectional"
 _SENDING, _SENDING_BACK = Port(GENERATOR, "tt-gen"), Port(GENERATOR, "tt-rev")
 _BACK = Port(GENERATOR, "tt-back")
@@ -140,11 +137,11 @@ def line(
     between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
     inner = [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
     if cables is not None and cables.generator is not None:
-        require_splittable(duts=bool(duts), both_ways=both_ways)
+        require_one_way(both_ways=both_ways)
         way = (_SENDING, _FIRST_TAP, *between, _FROM, _BACK)
-        first, last = split(way, mtu, cables, cables.generator)
+        beside_it = split(way, mtu, cables, cables.generator)
         flow = Flow(FORWARD, way, (_FIRST_TAP, _FROM))
-        return Graph(tuple(nodes), (first, *inner, last), (flow,))
+        return Graph(tuple(nodes), (beside_it[0], *inner, *beside_it[1:]), (flow,))
     links = [Link((_SENDING, _FIRST_TAP), mtu)]
     if both_ways:
         links.append(Link((_SENDING_BACK, _FIRST_TAP_BACK), mtu))
@@ -173,10 +170,10 @@ def with_queues(graph: Graph, senders: Mapping[str, int]) -> Graph:
     return replace(graph, links=tuple(links))
 
 
-def require_splittable(*, duts: bool, both_ways: bool = False) -> None:
-    """Raises `InputError` unless packets can pass cables with splitters."""
-    if not duts or both_ways:
-        raise InputError(_WIRE if not duts else _BOTH_WAYS)
+def require_one_way(*, both_ways: bool) -> None:
+    """Raises `InputError` for traffic that cables with splitters cannot have stamped."""
+    if both_ways:
+        raise InputError(_BOTH_WAYS)
 
 
 def beside(
@@ -191,16 +188,19 @@ def beside(
 
 def split(
     way: Sequence[Port], mtu: int, cables: Cables, sender: tuple[str, str]
-) -> tuple[Link, Link]:
+) -> tuple[Link, ...]:
     """The cables with splitters, to the port by which packets come to the DuT and from its last.
+    Where the way has no DuT the plugs of both are joined, and they are one cable.
 
     `way` is the whole path of a flow, whose second port and last but one are the splitters'.
     """
-    start, first_tap, entry, *_, leaving, last_tap, back = way
-    seen = (Splitter(first_tap, cables.tap[0]), Splitter(last_tap, cables.tap[1]))
+    start, first_tap, *within, last_tap, back = way
+    before, behind = Splitter(first_tap, cables.tap[0]), Splitter(last_tap, cables.tap[1])
+    if not within:
+        return (Link((start, back), mtu, sender, (before, behind)),)
     return (
-        Link((start, entry), mtu, (sender[0], cables.dut[0]), seen[0]),
-        Link((leaving, back), mtu, (cables.dut[1], sender[1]), seen[1]),
+        Link((start, within[0]), mtu, (sender[0], cables.dut[0]), (before,)),
+        Link((within[-1], back), mtu, (cables.dut[1], sender[1]), (behind,)),
     )
 
 
@@ -258,7 +258,6 @@ def network(
         stamped = (first_tap, *(within[2::2] if hops else ()), last_tap)
         own = cables[number - 1] if cables else None
         if own is not None and own.generator is not None:
-            require_splittable(duts=bool(path))
             back = Port(GENERATOR, f"tt-back{number}")
             way = (start, first_tap, *within, last_tap, back)
             ends += split(way, mtu, own, own.generator)

@@ -56,7 +56,14 @@ from tailtap.measure.roles import (
     Why,
     Workbench,
 )
-from tailtap.measure.roles.foresee import is_steered, packets_of, spare_of, tune
+from tailtap.measure.roles.foresee import (
+    JOINED,
+    is_steered,
+    needs_joined_plugs,
+    packets_of,
+    spare_of,
+    tune,
+)
 from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord
@@ -291,7 +298,8 @@ class DeviceUnderTest:
 
     def _why(self, _: Asked) -> Why:
         if not self._running:
-            return Why(reason="the lab's links are broken")
+            joined = needs_joined_plugs(self._bench.experiment)
+            return Why(reason=JOINED if joined else "the lab's links are broken")
         reason = self._running[0].failure()
         if self._bench.experiment.testbed_cables:
             reason += "; `tailtap testbed check` says whether the cables are right"

@@ -56,6 +56,11 @@ from tailtap.records.machine import Tuning
 from tailtap.records.printed import AuditRecord
 from tailtap.remote.local import LocalHost, require_program
 
+JOINED = (
+    "dut.platform: wire: no device is between the splitters: join the two plugs that are in the "
+    "DuT's cards otherwise"
+)
+
 
 def named_here(cables: Cables, tasks: Collection[Task]) -> Cables:
     """The cables with the kernel's names for cards of this machine, which has these tasks, where
@@ -270,8 +275,17 @@ def _foresee_device(
         )
     findings.ask(require_memory, experiment.devices())
     findings.notes += experiment.unobserved
+    if needs_joined_plugs(experiment):
+        findings.notes.append(JOINED)
     if experiment.traits.has_dut and experiment.trace != "none":
         _foresee_trace(experiment, graph, findings)
+
+
+def needs_joined_plugs(experiment: Experiment) -> bool:
+    """Whether nothing is measured but the way between the splitters of a testbed."""
+    return not experiment.traits.has_dut and any(
+        pair.generator is not None for pair in experiment.testbed_cables
+    )
 
 
 def _foresee_counting(experiment: Experiment, forwarders: set[str], findings: Findings) -> None:

@@ -108,6 +108,10 @@ def test_a_timestamper_behind_splitters_has_cards_only() -> None:
         TAPS: ["copy0", "copy1"],
         DUT: ["in0", "out0"],
     }
+    joined = smallest(cables=cables)
+    [link] = joined.links
+    assert link.ports == (*(Port(GENERATOR, one) for one in ("tt-gen", "tt-back")), *flow.stamped)
+    assert joined.flows[0].path == (flow.path[0], *flow.stamped, flow.path[-1])
     with pytest.raises(InputError, match="a splitter copies one direction"):
         smallest("namespace", [1], cables=cables, both_ways=True)
 
