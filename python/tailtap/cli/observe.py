@@ -273,6 +273,6 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     say(f"results: {folder}")
     if not quiet and done:
         warn(
-            f"next: tailtap report {folder}; tailtap explain {done[0].path}; "
+            f"next: tailtap report {folder}; tailtap explain {folder}; "
             f"tailtap verdict {folder} --require 'p99.9 < 1 ms'"
         )

@@ -24,7 +24,6 @@ from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.taps.kinds import HARDWARE
 from tailtap.measure.beside import away_from, settle
 from tailtap.measure.campaign import Listener
 from tailtap.records.causes import CauseRow
@@ -36,11 +35,6 @@ WINDOW_NS = SECOND_NS
 """A packet that has not come after this time counts as lost meanwhile, at the latest."""
 PERIOD_SECONDS = 1.0
 OF_PCAPS = "numbers meanwhile are counted from stamps, and this run writes pcaps: it has none"
-
-OF_CARDS = (
-    "numbers meanwhile are counted from stamps of one clock, and the cards that stamp this run may "
-    "have one each: it has none"
-)
 
 
 class Watching:
@@ -141,8 +135,6 @@ def watched(run: PlannedRun, out: ExperimentFolder) -> tuple[Sequence[Watched], 
     """The flows of a run whose packets can be counted meanwhile, and what is to be said of it."""
     if run.experiment.snap is not None:
         return [], [OF_PCAPS]
-    if run.experiment.tap.clock == HARDWARE:
-        return [], [OF_CARDS]
     flows = []
     for one in run.group:
         asked = one.row().parameters.known.evaluation

@@ -194,8 +194,10 @@ def gather(runs: Sequence[Run]) -> list[Load]:
 
 def _device_and_load(run: Run) -> object:
     """What repeats have in common. Measured rates scatter: they are held against each other."""
-    measured = isinstance(run.offered_rate, float)
-    return device_variables(run), {} if measured else load_of(run)
+    load = load_of(run)
+    if isinstance(run.offered_rate, float):
+        load = {name: load.get(name) for name in TOGETHER}
+    return device_variables(run), load
 
 
 def _require_one_load(members: Sequence[Run]) -> None:
@@ -264,15 +266,15 @@ def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _load_texts(loads: Sequence[Mapping[str, Any]]) -> list[str]:
     """Labels of the loads: the rate, and what else differs between them."""
+    rates = [format_rate(rate) if (rate := load.get("rate")) else "unknown rate" for load in loads]
+    return [", ".join([rate, *more]) for rate, more in zip(rates, differing(loads), strict=True)]
+
+
+def differing(loads: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Of each load what differs between them besides the rate, as words."""
     names = dict.fromkeys(name for load in loads for name in load if name != "rate")
-    differing = [n for n in names if len({_text(load.get(n)) for load in loads if n in load}) > 1]
-    texts = []
-    for load in loads:
-        rate = load.get("rate")
-        parts = [format_rate(rate) if rate else "unknown rate"]
-        parts += [f"{name} {_text(load[name])}" for name in differing if name in load]
-        texts.append(", ".join(parts))
-    return texts
+    told = [n for n in names if len({_text(load.get(n)) for load in loads if n in load}) > 1]
+    return [[f"{name} {_text(load[name])}" for name in told if name in load] for load in loads]
 
 
 def _text(value: object) -> str:

@@ -16,6 +16,7 @@ takes cores that nobody asked for anything (`host noise`). A change of the floor
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +24,10 @@ from statistics import median_high
 
 import numpy as np
 
+from tailtap.analysis.compare.configurations import differing
 from tailtap.analysis.compare.significance import above_test, percentile_text, rank_test
 from tailtap.base.errors import InputError, PackageMissing
+from tailtap.base.units import format_count
 from tailtap.records.compare import Mark, Origin, Point, Series
 
 PENALTY = 4.0
@@ -146,12 +149,14 @@ def histories(runs: Sequence[Measured], percentile: float | None = None) -> list
         told = ", ".join(percentile_text(p) for p in kept) or "nothing"
         raise InputError(f"{percentile_text(percentile)} is not kept in a history: {told} is")
     found = []
-    for members in grouped.values():
+    traffic = [json.loads(members[0].traffic) for members in grouped.values()]
+    for members, more in zip(grouped.values(), differing(traffic), strict=True):
         p = percentile or _supported(members)
         if p is None:
             continue
         floor = [run for run in runs if run.wire and run.place == members[0].place]
-        found.append(_series(members, p, () if members[0].wire else floor))
+        load = ", ".join([members[0].load, *more])
+        found.append(_series(members, load, p, () if members[0].wire else floor))
     return found
 
 
@@ -168,7 +173,9 @@ def _by_commit(members: Sequence[Measured]) -> dict[str, list[Measured]]:
     return found
 
 
-def _series(members: Sequence[Measured], p: float, floor: Collection[Measured]) -> Series:
+def _series(
+    members: Sequence[Measured], load: str, p: float, floor: Collection[Measured]
+) -> Series:
     first, commits = members[0], _by_commit(members)
     points = [_point(commit, runs, p) for commit, runs in commits.items()]
     values = [math.inf if point.value is None else float(point.value) for point in points]
@@ -183,7 +190,7 @@ def _series(members: Sequence[Measured], p: float, floor: Collection[Measured]) 
     return Series(
         experiment=first.experiment,
         configuration=first.configuration,
-        load=first.load,
+        load=load,
         wire=first.wire,
         percentile=p,
         percentile_text=percentile_text(p),
@@ -197,7 +204,9 @@ def _series(members: Sequence[Measured], p: float, floor: Collection[Measured]) 
 def _undecided(values: Sequence[float], late: int) -> str:
     """Why nothing can be said of the newest commits; empty where something can."""
     if len(values) < FEWEST:
-        return f"{len(values)} commits, and {FEWEST} are the fewest that tell a change"
+        return (
+            f"{format_count(len(values), 'commit')}, and {FEWEST} are the fewest that tell a change"
+        )
     if not late:
         return ""
     ratio = _ratio(values[:-late], values[-late:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,12 @@ from captures import pcap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import latencies, said
+from program import in_process
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
+from tailtap.analysis.compare import compare_runs
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation import evaluate as evaluate_captures
 from tailtap.analysis.evaluation.clocks import known
@@ -127,6 +130,20 @@ def test_both_directions_of_one_clock_are_told_apart(tmp_path: Path) -> None:
     for direction, expected in ways.items():
         one = evaluate(client, server, direction=direction)
         assert latencies(one) == sorted(expected) and one.back is None
+
+
+def test_ways_are_no_repeats_of_each_other(tmp_path: Path) -> None:
+    captures = passing(World(), 300).write(tmp_path)
+    for name in ("one", "other"):
+        evaluate(*captures).write(tmp_path / name)
+    loads = compare_runs([("", tmp_path / "one"), ("", tmp_path / "other")], None).loads
+    ways = [f"5 kpkt/s, direction {way}" for way in ("back", "there")]
+    assert [one.load for one in loads] == ways
+    assert [len(row.repeats) for one in loads for row in one.configurations] == [1] * 4
+    words = ("--history", tmp_path / "h", "--commit", "a", "--date", "2026-01-01T00:00:00+00:00")
+    assert in_process("history", "add", tmp_path / "one", *words).returncode == 0
+    shown = in_process("history", "show", *words[:2], "--json").stdout
+    assert sorted(one["load"] for one in json.loads(shown)["series"]) == ways
 
 
 def test_what_came_in_and_what_went_out_is_told_from_links(tmp_path: Path) -> None:
