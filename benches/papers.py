@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -26,10 +26,12 @@ from tailtap.analysis.runs.groups import configuration_label, configurations
 from tailtap.analysis.runs.reader import load_experiment, load_search, planned_runs
 from tailtap.analysis.runs.run import Experiment as Runs
 from tailtap.analysis.runs.run import Run
-from tailtap.base.units import format_share, format_time, parse_cpus
+from tailtap.base.units import format_count, format_share, format_size, format_time, parse_cpus
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
+from tailtap.measure.boots import asks, wanted_of
+from tailtap.measure.preconditions import stamp_bytes
 from tailtap.records.run import CASE
 from tailtap.show.sections.answers import rates_table
 
@@ -64,6 +66,16 @@ others used at the same time. They show what the output looks like, and no more.
 | name | paper | measured on |
 |---|---|---|
 """
+DRAWINGS = "drawings"
+STATES = {
+    "real": "it runs in a test",
+    "published files": "files that others published are read",
+    "guests": "it was tried on virtual machines",
+    "emulated": "it was tried on emulated cards or processors",
+    "links": "it was tried with links in the place of fibres",
+    "stand-in": "a program with the same command line and files was in its place",
+    "not tried": "an example is written from its documentation",
+}
 YOURS = " are yours; the paper had "
 """Stands in the sentence on the machines of a paper, which the page has once."""
 _NAME = re.compile(r"([a-z-]+?)-(tables?-|section-)?(\d+(?:-\d+)*)(?:-[a-z]+)*")
@@ -83,6 +95,27 @@ class Shown(msgspec.Struct, forbid_unknown_fields=True):
 
     shows: str
     published: list[str] = []
+    data: str = ""
+    """The repository that has its measurements; `DRAWINGS` where only drawings are published."""
+    apart: str = ""
+    """Why these do not stand beside ours."""
+
+
+class System(msgspec.Struct, forbid_unknown_fields=True):
+    """A program, a device or a method of the papers' set-up."""
+
+    name: str
+    papers: list[str]
+    here: str
+    """What stands for it, or runs or reads it."""
+    state: str
+    """One of `STATES`."""
+    tried: str
+    """The test that tries it or, where none does, the example that runs it."""
+    proof: str
+    """What the owner of a testbed types."""
+    shows: str
+    """What is to be seen then."""
 
 
 class Papers(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,6 +123,7 @@ class Papers(msgspec.Struct, forbid_unknown_fields=True):
 
     documents: dict[str, Document]
     figures: dict[str, Shown]
+    systems: list[System]
     remarks: dict[str, list[str]]
     """By the name of an experiment: what can be concluded, and what cannot."""
 
@@ -232,6 +266,7 @@ def page(files: Sequence[PaperFile], papers: Papers, measured: Mapping[str, Meas
     ways = Counter(map(_measured_on, measured.values()))
     usual = max(ways, key=ways.__getitem__)
     lines = [f"{HEAD}{_documents(papers)}", "", f"Unless said otherwise, measured {usual}.", ""]
+    lines += [*_systems(papers), *_public(files, papers)]
     lines += ["What is not the same in several files:", ""]
     for sentence in common:
         lines += _text(f"- {sentence}", "  ")
@@ -251,6 +286,48 @@ def _documents(papers: Papers) -> str:
     )
 
 
+def _systems(papers: Papers) -> Iterator[str]:
+    """What the set-ups of the papers are made of, and how each is proven."""
+    yield from (f"## The {len(papers.systems)} systems of the papers' testbeds", "")
+    yield from _text("What was tried here, and what the owner of a testbed types to see it there:")
+    yield from ("", *(f"- *{state}*: {what}." for state, what in STATES.items()), "")
+    yield from ("| system | in | here | state | on your testbed |", "|---|---|---|---|---|")
+    for one in papers.systems:
+        told = f"{one.proof}: {one.shows}"
+        yield (
+            f"| {one.name} | {', '.join(one.papers)} | {one.here} | "
+            f"[{one.state}](../../../{one.tried}) | {told} |"
+        )
+    yield ""
+
+
+def _public(files: Sequence[PaperFile], papers: Papers) -> Iterator[str]:
+    """Of how many figures the data are published, and how many of these stand beside ours."""
+    beside = _beside(files)
+    public = [one for one, row in papers.figures.items() if row.data not in ("", DRAWINGS)]
+    drawings = [one for one, row in papers.figures.items() if row.data == DRAWINGS]
+    yield from _text(
+        f"Of {len(papers.figures)} figures and tables {len(public)} have published data; "
+        f"{len(beside)} of these are drawn beside ours (`--figures-from`), and of the others the "
+        f"column *data* says why not. Of {len(drawings)} drawings alone are published."
+    )
+    yield ""
+
+
+def _beside(files: Sequence[PaperFile]) -> set[str]:
+    """The figures with published runs beside ours."""
+    figures = [one for file in files for one in file.figures if one.beside is not None]
+    return {one for figure in figures for one in counterparts(figure)}
+
+
+def _data(one: str, row: Shown, beside: Collection[str]) -> str:
+    if row.data == DRAWINGS:
+        return "drawings alone"
+    if not row.data:
+        return "–"
+    return f"{row.data}, {'drawn beside' if one in beside else f'not beside: {row.apart}'}"
+
+
 def _differs(file: PaperFile) -> list[str]:
     return [sentence for sentence in file.whole.differs if YOURS not in sentence]
 
@@ -264,9 +341,16 @@ def _head(file: PaperFile) -> Iterator[str]:
     sources = {_document(one) for figure in file.figures for one in counterparts(figure)}
     path = f"examples/papers/{name}.yaml"
     yield from ("", f"## {first.question}", "")
+    plan = make_plan(file.whole)
+    hours = sum(run.experiment.seconds for run in plan) / 3600
+    takes = [f"{hours:.1f} h of traffic", f"{format_size(stamp_bytes(plan))} of stamps"]
+    asked = [(run.repeat, run.experiment) for run in plan]
+    boots = {(repeat, wanted_of(one), one.dut.given("cgroup")) for repeat, one in asked}
+    several = len({boot[1:] for boot in boots}) > 1
+    takes += [format_count(len(boots) if several else 1, "boot")] if asks(plan) else []
     yield from _text(
         f"[{name}](../../../{path}), {len(make_plan(file.small))} runs, at the paper's scale "
-        f"{len(make_plan(file.whole))} ({', '.join(sorted(sources))})."
+        f"{len(plan)} ({', '.join(sorted(sources))}), which take {', '.join(takes)}."
     )
     commands = []
     if any(figure.kind == "highest-rate" for figure in first.figures):
@@ -284,11 +368,13 @@ def _head(file: PaperFile) -> Iterator[str]:
 
 def _counterparts(file: PaperFile, papers: Papers, differs: Sequence[str]) -> Iterator[str]:
     drawn = {one for figure in file.figures for one in counterparts(figure)}
-    yield from ("", "| figure | what it shows | printed |", "|---|---|---|")
+    beside = _beside([file])
+    yield from ("", "| figure | what it shows | printed | data |", "|---|---|---|---|")
     for one, row in papers.figures.items():
         if one in drawn:
             number = one.removeprefix(f"{_document(one)}-").replace("-", " ")
-            yield f"| {number} | {row.shows} | {'<br>'.join(row.published) or '–'} |"
+            printed = "<br>".join(row.published) or "–"
+            yield f"| {number} | {row.shows} | {printed} | {_data(one, row, beside)} |"
     yield from ("", "Not the same:", "") if differs else ()
     for sentence in differs:
         yield from _text(f"- {sentence}", "  ")
