@@ -154,6 +154,11 @@ class _Seen:
         """Whether the packets with all of these bytes are in the capture."""
         return bool((self.first[asks][slice(*place)] != NEVER).all())
 
+    def lacks(self, asks: bool, place: tuple[int, int]) -> bool:
+        """Whether some of these bytes were not captured when they were first sent."""
+        begin, end = place
+        return not np.array_equal(self.first[asks][begin:end], self.wire[asks][begin:end])
+
     def overlapping(self, asks: bool, place: tuple[int, int]) -> list[Segment]:
         return [
             one
@@ -166,12 +171,13 @@ class _Seen:
 
     def hides(self, exchange: Exchange) -> bool:
         """Whether nothing may show how many requests wait in front of one: the connection's begin
-        is missing, or a request with the response to the one before it.
+        is missing, or a request with the one before it, or with the response to that.
         """
         before = self.made.exchanges[: self.made.exchanges.index(exchange) + 1]
         return self.made.packets[0] not in self.times or any(
-            first.answers and not self.has(False, first.answers) and not self.has(True, next_.asks)
-            for first, next_ in pairwise(before)
+            self.lacks(True, next_.asks)
+            and (self.lacks(True, one.asks) or self.lacks(False, one.answers or (0, 0)))
+            for one, next_ in pairwise(before)
         )
 
     def may_be(self, asks: bool, place: tuple[int, int]) -> set[int]:
