@@ -200,16 +200,12 @@ def failing() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An experiment with a traced run and imported runs, and runs to import beside it."""
-    top = tmp_path_factory.mktemp("before")
-    found = traffic(1, 0.5, (HOG, 4, (500_000, 600_000)))
-    run = write_run(top / "folder/runs/001-traced", found)
-    refresh(top / "folder")
+    top = Path(shutil.copytree(measured, tmp_path_factory.mktemp("before") / "made"))
+    run = top / "folder/runs/001-traced"
     (top / "imported").mkdir()
     import_tree(write_rates(top / "imported", [10_000]), top / "folder/results.duckdb")
-    (top / "published").mkdir()
-    write_rates(top / "published", [20_000])
     earlier = evaluate(run / "ingress.stamps", run / "egress.stamps", trim_ns=10_000_000)
     earlier.write(top / "earlier/e")
     (top / "earlier/runs/001-traced").mkdir(parents=True)

@@ -16,18 +16,15 @@ from pathlib import Path
 
 import click
 import pytest
-from devices import Bench, sharp
 from experiment_folders import write_run
 from forms import SCHEMAS, fits
 from jsonschema import Draft202012Validator
-from msgspec.structs import asdict
 from program import TAILTAP, answer, in_process
 from read_pages import run, steps
 
 from tailtap.analysis.evaluation.evaluate import DIRECTIONS
 from tailtap.analysis.evaluation.settings import NANOSECONDS
 from tailtap.analysis.figures.kinds import KINDS
-from tailtap.analysis.runs.flows import summarize
 from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.cli.kinds import page as kinds_page
 from tailtap.cli.program import COMMANDS, GROUPS, find, listed, program
@@ -36,12 +33,10 @@ from tailtap.host.loaders import LOADERS
 from tailtap.host.tuning.exports import FORMATS
 from tailtap.host.tuning.page import page as host_page
 from tailtap.lab.generators.own import BACK_ENDS
-from tailtap.measure.search.methods import METHODS, settings_of
-from tailtap.records.record import printed as as_text
+from tailtap.measure.search.methods import METHODS
 from tailtap.records.schemas import RECORDS, file_of, schema
 from tailtap.records.schemas import page as records_page
 from tailtap.records.schemas import write as write_schemas
-from tailtap.records.search import SearchedRecord
 from tailtap.show.sections.causes import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -119,9 +114,13 @@ def runs_of_examples() -> Iterator[tuple[str, list[str]]]:
             yield page, words[words.index("run") :]
 
 
-def test_runs_shown_in_the_docs_can_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example is there, and takes the values that the page sets."""
-    monkeypatch.chdir(ROOT)
+def test_runs_shown_in_the_docs_can_be_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example is there, and takes the values that the page sets; a loop file is pos's."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "loop-vars.yml").write_text("packetrate: [10000, 50000]\nrepeat: [0, 1, 2]\n")
+    monkeypatch.chdir(tmp_path)
     shown = list(runs_of_examples())
     assert shown
     for name, words in shown:
@@ -355,11 +354,3 @@ def test_a_schema_refuses_what_its_record_is_not() -> None:
 )
 def test_what_is_said_of_this_machine(command: str) -> None:
     answer(*command.split(), status=None)
-
-
-def test_what_is_said_of_a_search(tmp_path: Path) -> None:
-    bench, settings = Bench(sharp(40_000)), settings_of((0.0,), 1_000, 500_000)
-    record = bench.record(settings, bench.search("mlr", settings))
-    latency = summarize(tmp_path, [])
-    whole = SearchedRecord(**asdict(record), folder=str(tmp_path), latency=latency)
-    fits(json.loads(as_text(whole)))

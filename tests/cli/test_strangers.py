@@ -17,9 +17,7 @@ import pytest
 from experiment_folders import write_experiment
 from made_records import made
 from program import TAILTAP, Finished, in_process, one_line_error
-from published_trees import write_rates
 from sites import FILE, write_site
-from traced import HOG, traffic, write_run
 
 from tailtap.analysis.runs.folder import STAMP_HEADER, ExperimentFolder, RunFolder, locked
 from tailtap.base.errors import InputError
@@ -196,21 +194,6 @@ COMMANDS = {
         for kind in ("parquet", "csv", "hgrm", "papers", "pos", "perfetto")
     },
 }
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An experiment with a traced run and its samples, and runs to import beside it."""
-    top = tmp_path_factory.mktemp("before")
-    found = traffic(1, 0.5, (HOG, 4, (500_000, 600_000)))
-    write_run(top / "folder/runs/001-traced", found)
-    (top / "folder/experiment.yaml").write_text("name: traced\n")
-    refresh(top / "folder")
-    rows = [f"{sample * 10_000};{sample}" for sample in range(300)]
-    (top / "irq.csv").write_text("\n".join(["timestamp_us;LOC_CPU1", *rows, ""]))
-    (top / "published").mkdir()
-    write_rates(top / "published", [20_000])
-    return top
 
 
 def content(folder: Path) -> dict[str, bytes | str]:

@@ -122,11 +122,6 @@ def test_the_flows_of_a_line_pass_all_of_it() -> None:
     assert single.graph().flow(FORWARD).passed == ["x"]
 
 
-def test_without_a_dut_flows_go_from_tap_to_tap() -> None:
-    made = experiment({**BRANCHING, "nodes": {"fw": {}, "r": {"count": 3}}, "platform": "wire"})
-    assert [flow.passed for flow in made.graph().flows] == [[], []]
-
-
 @cases(50)
 @given(networks(most_nodes=8, most_flows=3))
 def test_simple_ways_are_all_of_them(made: Made) -> None:
@@ -397,12 +392,6 @@ def test_functions_of_cards_are_the_ends_of_a_line(both_ways: bool) -> None:
     [first] = [link.record() for link in graph.links if "c0" in (link.cards or ())]
     assert (first.cards, first.vlan) == (["c1", "c0"], None)
     assert first.functions == [Function(card="c0", function=0)]
-
-
-def test_a_run_tells_what_it_was_over() -> None:
-    made = over_cable(line=2, queues=1)
-    assert made.parameters()["dut"]["over"] == SRIOV
-    assert Experiment.model_validate(made.document()) == made
 
 
 def test_what_no_router_addresses_anew_comes_by_functions_one_way_only() -> None:

@@ -136,14 +136,6 @@ def test_packets_too_short_for_our_rules_are_refused_before_anything_is_made(
     read_experiment(path)
 
 
-def test_our_rules_are_many_and_one_drops() -> None:
-    rules = list(many_rules())
-    assert len(rules) == MANY + 1
-    assert sum(rule.startswith("drop ") for rule in rules) == 1
-    ids = {rule.rpartition("sid:")[2] for rule in rules}
-    assert len(ids) == len(rules)
-
-
 def test_suricatas_configuration_is_what_it_was_made_from() -> None:
     dut = Dut(LocalHost(), (("in", "out"),), (1,))
     content = common("af_packet", dut.cpus, Path("/work")) | af_packet_mode(dut)

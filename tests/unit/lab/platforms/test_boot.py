@@ -16,7 +16,6 @@ from tailtap.lab.platforms.boot import (
     Boot,
     check_boot,
     filled_in,
-    host_boot,
     lacking,
     parameters,
     require,
@@ -106,13 +105,6 @@ def test_the_duts_cpus_are_those_of_the_kernel_that_boots() -> None:
         check_boot("isolcpus={cpus")
     with pytest.raises(ValueError, match="a quotation mark is missing"):
         check_boot('a="b')
-
-
-def test_this_machine_was_booted_with_something() -> None:
-    boot = host_boot()
-    assert boot.command_line == Path("/proc/cmdline").read_text().strip()
-    assert lacking(boot.command_line, boot.command_line) == []
-    assert require_of_host("", frozenset(), [0])["command_line"] == boot.command_line
 
 
 def refusal(wanted: str, without: frozenset[str], root: Path) -> str:

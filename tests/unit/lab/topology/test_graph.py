@@ -22,10 +22,7 @@ from tailtap.lab.instruments.taps.links import parse_link
 from tailtap.lab.topology.compiler import compile_graph
 from tailtap.lab.topology.graph import LONGEST_NAME, Flow, Graph, Link, Node, Port
 from tailtap.lab.topology.graphs import (
-    DUT,
     FORWARD,
-    TAPS,
-    Cables,
     dut_names,
     network,
     served,
@@ -45,19 +42,6 @@ def port(text: str) -> Port:
 
 def flow(name: str, path: str, stamped: str) -> Flow:
     return Flow(name, tuple(map(port, path.split())), tuple(map(port, stamped.split())))
-
-
-def test_cables_join_the_cards_that_face_each_other() -> None:
-    graph = smallest("container", (1,), cables=Cables(("in0", "out0"), ("before", "behind")))
-    assert graph.cards_of(DUT) == {"tt-in": "in0", "tt-out": "out0"}
-    assert graph.cards_of(TAPS) == {"tt-a1": "before", "tt-b0": "behind"}
-    joined = {frozenset(link.cards) for link in graph.links if link.cards}
-    assert joined == {frozenset(("in0", "before")), frozenset(("out0", "behind"))}
-
-
-def test_links_are_wide_enough_for_the_frames() -> None:
-    assert {link.mtu for link in smallest("namespace", frame_size=64).links} == {1500}
-    assert {link.mtu for link in smallest("namespace", frame_size=9018).links} == {9000}
 
 
 GOOD = Graph(

@@ -378,8 +378,3 @@ def test_a_site_of_a_web_server(copy: Path) -> None:
             raise AssertionError("it was fetched")
         with pytest.raises(InputError, match="there is none: give the address of a site"):
             fetch(f"{served}/runs", copy)
-
-
-def test_places(copy: Path) -> None:
-    with at(f"file://{copy}") as folder:
-        assert folder == copy
