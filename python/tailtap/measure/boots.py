@@ -13,7 +13,7 @@ from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.platforms.vm import HOST_BOOT, HOST_KERNEL, VmOptions
 from tailtap.records.machine import Booted
 
-HOST_KEYS = (f"dut.{HOST_KERNEL}", f"dut.{HOST_BOOT}")
+HOST_OPTIONS = (HOST_KERNEL, HOST_BOOT)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def wanted_of(experiment: Experiment) -> Wanted | None:
     if isinstance(settings, VmOptions):
         host = Wanted(settings.host_kernel, boot.filled_in(settings.host_boot, cpus).strip())
         varied = {*experiment.vary, *(experiment.cases[0] if experiment.cases else ())}
-        asked = host != Wanted(None, "") or not varied.isdisjoint(HOST_KEYS)
+        asked = host != Wanted(None, "") or any(f"dut.{key}" in varied for key in HOST_OPTIONS)
         return host if asked else None
     if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
         return None

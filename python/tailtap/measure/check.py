@@ -19,7 +19,7 @@ from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL
-from tailtap.measure.boots import Boots, asks, wanted_of
+from tailtap.measure.boots import HOST_OPTIONS, Boots, asks, wanted_of
 from tailtap.measure.preconditions import (
     free_bytes,
     require_events,
@@ -118,8 +118,10 @@ class _Far:
             note = found.ask(self._boots.foresee, wanted)
             found.notes += [] if note is None else [note]
             # What it is booted with now says nothing of the run.
-            settled = {"kernel": None, "boot": ""}
-            settled |= {"tuning": RUNTIME} if experiment.dut.tuning == FULL else {}
+            kernel, line = HOST_OPTIONS if experiment.traits.own_kernel else ("kernel", "boot")
+            settled = {kernel: None, line: ""}
+            if experiment.dut.tuning == FULL and not experiment.traits.own_kernel:
+                settled["tuning"] = RUNTIME
             settled |= {"napi": "threads"} if experiment.dut.napi == BUSY_POLL else {}
             document["dut"] |= settled
         for station, tasks in self._tasks:

@@ -104,6 +104,29 @@ def test_the_host_of_a_guest_is_booted_by_keys_of_its_own(tmp_path: Path) -> Non
     assert boots.asked == [(1, PLAIN), (1, NOHZ)]
 
 
+def test_a_check_asks_the_host_of_a_guest_for_no_boot_but_the_guest_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "e.yaml"
+    source.write_text(
+        "name: a\ntraffic: {}\ndut: {platform: vm, tuning: full, kernel: rt, boot: mce=off, "
+        "host_kernel: rt, host_boot: nohz_full=1}\n"
+    )
+    station, asked = FakeStation(name="device"), list[dict[str, Any]]()
+    foresee = station.foresee
+
+    def noting(setup: Setup) -> Foreseen:
+        asked.append(setup.experiment["dut"])
+        return foresee(setup)
+
+    monkeypatch.setattr(station, "foresee", noting)
+    out = tmp_path / "out"
+    check_experiment(read_experiment(source), out, everywhere(station), Boots())
+    [dut] = asked
+    assert (dut["kernel"], dut["boot"], dut["tuning"]) == ("rt", "mce=off", "full")
+    assert (dut["host_kernel"], dut["host_boot"]) == (None, "")
+
+
 def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) -> None:
     records = made(tmp_path, Boots(NOHZ))
     for record in records:
