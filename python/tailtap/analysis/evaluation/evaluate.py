@@ -274,8 +274,8 @@ def evaluation_of(
         warnings.append(
             Notice(
                 "few-packets",
-                f"only {matched.counts.matched} {matched_what}: the 99.9th percentile needs at "
-                f"least {FEW_PACKETS} to have ten above it",
+                f"only {matched.counts.matched:,} {matched_what}: the 99.9th percentile needs at "
+                f"least {FEW_PACKETS:,} to have ten above it",
             )
         )
     return Evaluation(
