@@ -173,6 +173,16 @@ def searched(folder: Path) -> None:
     readers.write_search(folder)
 
 
+def ranked(folder: Path) -> None:
+    """Four runs of each of two devices, of which one takes twice as long."""
+    for at in range(8):
+        platform, scale = (("bare-metal", 1.0), ("container", 2.0))[at // 4]
+        comparisons.write_run(
+            folder, at + 1, {"dut.platform": platform}, scale=scale, repeat=at % 4 + 1,
+            packets=60_000,
+        )  # fmt: skip
+
+
 def published(folder: Path) -> None:
     """Runs whose results are exported as the papers published theirs, and imported again."""
     for number, platform in enumerate(("wire", "bare-metal", "container"), 1):
@@ -363,7 +373,7 @@ def other(folder: Path) -> None:
 FOLDERS = {
     make.__name__: make
     for make in (own, modelled, captured, traced, observed, searched, lossy, read, flows, placed,
-                 published, pos, strange, tools, broken, described, other)
+                 ranked, published, pos, strange, tools, broken, described, other)
 } | {
     "improved": readers.write_trace,
     "guest": readers.write_guest,

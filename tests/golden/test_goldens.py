@@ -34,6 +34,10 @@ def own(story: Story) -> None:
     story.files("exported", "exported")
 
 
+def ranked(story: Story) -> None:
+    story.run("compare", "compare", "ranked", as_json=True)
+
+
 def modelled(story: Story) -> None:
     story.run("model", "model", "modelled", as_json=True)
     story.run("model papers", "model", "modelled", "--method", "papers")
@@ -233,8 +237,8 @@ STORIES: Mapping[str, Callable[[Story], None]] = {
     "improved": explained,
     "guest": explained,
     **{tell.__name__: tell for tell in (
-        own, modelled, captured, traced, line, observed, searched, drawn, lossy, read, flows,
-        placed, mixed, published, pos, strange, tools, broken, described, other,
+        own, ranked, modelled, captured, traced, line, observed, searched, drawn, lossy, read,
+        flows, placed, mixed, published, pos, strange, tools, broken, described, other,
     )},
 }  # fmt: skip
 

@@ -211,14 +211,15 @@ def test_the_disk_must_have_room_for_all_runs() -> None:
     assert not found.can_run
 
 
-def test_both_directions_take_room() -> None:
-    one, two = (outlook(BARE, f"traffic.bidirectional={word}") for word in ("false", "true"))
-    assert two.stamp_bytes == 2 * one.stamp_bytes
-
-
-def test_taps_between_nodes_take_room() -> None:
-    ends, hops = (outlook(BARE, f"dut={{line: 9, taps: {taps}}}") for taps in ("ends", "hops"))
-    assert hops.stamp_bytes == 5 * ends.stamp_bytes
+@pytest.mark.parametrize(
+    ("less", "more", "factor"),
+    [
+        ("traffic.bidirectional=false", "traffic.bidirectional=true", 2),
+        ("dut={line: 9, taps: ends}", "dut={line: 9, taps: hops}", 5),
+    ],
+)
+def test_each_direction_and_tap_takes_room(less: str, more: str, factor: int) -> None:
+    assert outlook(BARE, more).stamp_bytes == factor * outlook(BARE, less).stamp_bytes
 
 
 def test_only_errors_of_ours_are_findings() -> None:

@@ -204,11 +204,6 @@ def test_what_the_host_did_is_named_so() -> None:
     ]  # fmt: skip
 
 
-def test_a_machine_without_guests_is_no_host() -> None:
-    rows = sort(OWNERS, Names({HOG: "hog"}), Served("poll", pids=frozenset((VCPU,))))
-    assert "host" not in "".join(name.detail for name in rows.names)
-
-
 CONTAINER, POD = "a" * 64, "pod12345678_1234_1234_1234_123456789012"
 CALLED: dict[str, dict[str, Any]] = {
     "py": {"cgroup": "/"},

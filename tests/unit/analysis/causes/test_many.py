@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +19,6 @@ from traced import (
     write_run,
 )
 
-from tailtap import library
 from tailtap.analysis.causes import Explained, explain_runs, many
 from tailtap.analysis.causes.explain import explain
 from tailtap.analysis.causes.many import Told, explain_many
@@ -33,7 +27,6 @@ from tailtap.analysis.evaluation.cluster import Cluster
 from tailtap.analysis.evaluation.executors import Executor, Threads
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.show.report import write_report
 
 FILES = ("causes.json", "causes-late.parquet", "causes-parts.parquet", "causes-stalls.parquet")
 STALLS = 3
@@ -124,64 +117,6 @@ def test_workers_give_the_bytes_of_this_process_and_the_program_prints_the_same(
     for run in (here, there):
         assert "1 of 4 runs could not be explained, 002-traced first: " in run.stderr
         assert "Traceback" not in run.stderr
-
-
-opened: list[tuple[str, int]] | None = None
-
-
-def _listen(event: str, args: tuple[object, ...]) -> None:
-    if event == "open" and opened is not None:
-        path, _, flags = args
-        opened.append((str(path), int(str(flags))))
-
-
-@cache
-def _hooked() -> None:
-    sys.addaudithook(_listen)
-
-
-@contextmanager
-def counted() -> Iterator[Counter[str]]:
-    """How often each file is opened for reading in the block, by its name."""
-    global opened  # noqa: PLW0603 (an audit hook stays for the whole process)
-    _hooked()
-    opened = []
-    found: Counter[str] = Counter()
-    yield found
-    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY
-    found.update(Path(path).name for path, flags in opened if not flags & writing)
-    opened = None
-
-
-@pytest.fixture(scope="module")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("once") / "out/runs/001-traced"
-    return write_run(folder, traffic(5, 2, (HOG, 20, (200_000, 600_000))))
-
-
-TRACE = ("trace.events", "trace.json")
-"""What is read again to find pauses: a trace may be larger than the memory."""
-
-
-def more_than_once(run: Path, found: Counter[str]) -> dict[str, int]:
-    """How often files of a run were opened beyond once each."""
-    there = Counter(path.name for path in run.rglob("*") if path.is_file())
-    return {
-        name: count - there[name]
-        for name, count in found.items()
-        if 0 < there[name] < count and name not in TRACE
-    }
-
-
-def test_explain_and_report_open_each_file_of_a_run_once(traced: Path) -> None:
-    with counted() as found:
-        library.explain(traced, late="p99")
-    assert found["run.json"] == found["evaluation.json"] == found["exceedances.parquet"] == 1
-    assert more_than_once(traced, found) == {}
-    with counted() as found:
-        write_report(traced.parents[1], figures=False)
-    assert found["run.json"] == found["causes.json"] == 1
-    assert more_than_once(traced, found) == {}
 
 
 @pytest.fixture

@@ -163,37 +163,6 @@ def test_published_folders_say_what_was_measured(place: str, expected: dict[str,
     assert load_of(run) == {"rate": 10_000}
 
 
-def test_an_experiment_has_all_traits(tmp_path: Path) -> None:
-    number = 0
-    for platform, scale in (("bare-metal", 1.0), ("container", 2.0)):
-        for repeat in range(1, 5):
-            number += 1
-            write_run(tmp_path, number, {"dut.platform": platform}, scale=scale, repeat=repeat,
-                      packets=60_000)  # fmt: skip
-    found = compare_runs([("", tmp_path)])
-    (load,) = found.loads
-    assert [(one.label, one.rank and one.rank.best) for one in load.configurations] == [
-        ("bare-metal", 1),
-        ("container", 2),
-    ]
-    assert all(pair.runs_apart for pair in load.comparisons)
-    bare, container = load.configurations
-    assert bare.isolation and container.isolation
-    assert (bare.isolation.grade, container.isolation.grade) == ("strong", "fair")
-    assert container.cache is not None and container.cache.others == (0,)
-    assert bare.predictability is not None
-    assert (bare.predictability.runs, bare.predictability.models) == (4, 4)
-    checks = {check.name: check for check in found.recommendations}
-    assert checks["virtualisation"].answer == "not met"
-    assert "container over bare-metal: x1." in checks["virtualisation"].because
-    assert checks["measurement set-up"].answer == "not met"
-    assert "8 of 8 runs were stamped in software" in checks["measurement set-up"].because
-    assert checks["loss"].because == "no run lost more than 0.1 %: none at all"
-    assert checks["kernel"].because == "only one kernel was measured: 6.18.5 none"
-    assert checks["NIC"].because == "no result says its NIC"
-    assert found.advice[0].startswith("10 kpkt/s, p99.9: container takes 1.86 times as long")
-
-
 def test_the_page_has_the_judgements_and_what_repeats_can_reach() -> None:
     page = (Path(__file__).parents[4] / "docs/howto/compare.md").read_text("utf-8")
     kinds: dict[str, list[str]] = {}

@@ -21,7 +21,6 @@ from two_clocks import TwoClocks, random_clocks
 
 from tailtap.analysis.clocks.alignment import (
     PIECE_NS,
-    Alignment,
     Crossings,
     Stepped,
     align,
@@ -207,15 +206,6 @@ def case(seed: int, span_ns: int | None = None) -> TwoClocks:
 
 def times_of(clocks: TwoClocks, count: int = 20) -> Integers:
     return np.linspace(START_NS, START_NS + clocks.span_ns, count).astype(np.int64)
-
-
-def within(found: Alignment, clocks: TwoClocks, times: Integers) -> bool:
-    """Whether the truth lies in the intervals, asked both ways."""
-    least, most = found.ahead_ns(times)
-    truth = clocks.other.shows(times) - times
-    earliest, latest = found.ours_ns(clocks.other.shows(times))
-    right = (least <= truth) & (truth <= most) & (earliest <= times) & (times <= latest)
-    return bool(right.all())
 
 
 def test_the_interval_is_what_the_packets_leave_open() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from captures import frame, pcap
-from pairs import said
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import known
@@ -50,10 +49,6 @@ def fates(counts: Counts) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def outside(found: Evaluation) -> str:
-    return said(found).get("outside-common-time", "")
-
-
 def plain(folder: Path, before: Packets, after: Packets, **options: Any) -> Evaluation:
     return evaluate(*write(folder, before, after), **options)
 
@@ -75,21 +70,6 @@ def test_captures_of_two_clocks_cover_what_both_do(tmp_path: Path) -> None:
     assert fates(found.counts) == lost
     assert found.lost_packets.position.tolist() == [99, 100, 499, *gone[3:]]
     assert found.lost_packets.burst.tolist() == [2, 2, 1, 1, *[15] * 15]
-
-
-def test_whoever_knows_that_both_ran_says_so(tmp_path: Path) -> None:
-    """A capture alone does not tell a device that failed from a capture that was stopped."""
-    before, after = taken()
-    found = plain(tmp_path, before, after[:-15])
-    assert fates(found.counts) == {"matched": 985, "outside_ingress": 15}
-    assert "throughout" in outside(found)
-    assert "0 packets at the start and 15 at the end" in outside(found)
-    found = plain(tmp_path, before, after[:-15], throughout=True)
-    assert fates(found.counts) == {"matched": 985, "lost": 15}
-    assert found.lost_packets.burst.tolist() == [15] * 15
-    assert not outside(found)
-    found.write(tmp_path / "stored")
-    assert Evaluation.load(tmp_path / "stored").options.throughout
 
 
 def test_any_record_shows_that_a_capture_ran(tmp_path: Path) -> None:
@@ -122,12 +102,6 @@ def to_router(source: str, to: str, number: int, **more: int) -> bytes:
 
 def from_router(source: str, number: int, **more: int) -> bytes:
     return ethernet(MACS["host"], MACS["router"], 0x800, ip(source, HOST, number, **more))
-
-
-def arp(source: str, sender: str, target: str) -> bytes:
-    body = struct.pack(">HHBBH", 1, 0x800, 6, 4, 2) + bytes.fromhex(source)
-    body += socket.inet_aton(sender) + bytes(6) + socket.inet_aton(target)
-    return ethernet("ffffffffffff", source, 0x806, body)
 
 
 def with_others(

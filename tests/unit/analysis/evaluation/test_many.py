@@ -41,8 +41,6 @@ from tailtap.base.errors import (
     TailtapError,
 )
 
-SECOND = 1_000_000_000
-
 
 def files(found: Evaluation, folder: Path) -> dict[str, bytes]:
     """The bytes of all files that an evaluation writes."""

@@ -37,20 +37,6 @@ def line(folder: Path, times: Integers) -> list[HopCaptures]:
     ]
 
 
-def test_an_id_that_comes_again_is_told_by_its_time(tmp_path: Path) -> None:
-    """The stamp of a packet lies between those at both ends, and copies come later."""
-    times = np.array([100, 200, 205, 300, 400, 500])
-    ids = np.array([7, 7, 7, 8, 7, 9])
-    path = tmp_path / "x.stamps"
-    write_stamps(path, times, ids)
-    wanted = np.array([7, 7, 7, 8, 8, 10])
-    after, until = np.array([[0, 150, 206, 250, 301, 0], [150, 250, 399, 300, 900, 900]])
-    found = first_between(path, wanted, after, until, UNKNOWN)
-    assert found.tolist() == [100, 200, UNKNOWN, 300, UNKNOWN, UNKNOWN]
-    write_stamps(path, [], [])
-    assert first_between(path, wanted, after, until, UNKNOWN).tolist() == [UNKNOWN] * 6
-
-
 @pytest.mark.parametrize("content", [None, b"", b"no stamps", b"\x89TTSTMP\n\x02\x00\x10\x00"])
 def test_what_is_no_stamp_file_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "dut2.stamps"

@@ -23,15 +23,14 @@ from exchanges import (
     tcp,
     udp,
 )
-from scapy.all import DNS, DNSQR, DNSRR, IP, NTP, UDP, Ether, NBNSQueryRequest, Raw
+from scapy.all import DNS, DNSQR, DNSRR, IP, UDP, Ether, NBNSQueryRequest, Raw
 
 from tailtap.analysis.evaluation import Transactions, evaluate_transactions
 from tailtap.base.errors import InputError, NothingMatched
 from tailtap.records.evaluation import TransactionCounts
-from tests.simulation.messages import TLS_1_3, ethernet, http2, ptp, record
+from tests.simulation.messages import http2
 
 START = 1_700_000_000_000_000_000
-SECOND_NS = 1_000_000_000
 ASKS, SAYS = True, False
 """Who sends a segment: the client or the server."""
 Packets = list[tuple[int, bytes]]
@@ -81,18 +80,9 @@ def over_tcp(message: DNS, number: int = 7) -> bytes:
     return struct.pack(">H", len(content)) + content
 
 
-def time_packet(asks: bool, origin: float, receive: float, transmit: float) -> bytes:
-    stamps = {"orig": origin, "recv": receive, "sent": transmit}
-    return udp(asks, (123, 123), NTP(mode=3 if asks else 4, **stamps))
-
-
 def longer_than_its_frame(data: bytes) -> bytes:
     claimed = int.from_bytes(data[16:18], "big") + 4_000
     return data[:16] + claimed.to_bytes(2, "big") + data[18:]
-
-
-def behind_a_tag(data: bytes) -> bytes:
-    return data[:12] + b"\x81\0\0\7" + data[12:]
 
 
 def field(asks: bool, number: int) -> bytes:
@@ -124,7 +114,6 @@ ZONE = {"opcode": 5, "qd": DNSQR(qname="example", qtype="SOA")}
 CHANGES = [DNSRR(rrname=f"{n}.example", rdata="192.0.2.1") for n in range(3)]
 NAMES = (40_000, 53)
 REFUSED = dns_message(False, 7, rcode=5)
-EPOCH = 3_900_000_000.0
 WEB = (40_000, 80)
 GET_1, NO_1 = b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"
 ONCE = spoken((10_000, ASKS, GET_1), ports=WEB)
@@ -155,24 +144,6 @@ CASES = {
                  (20_600, SAYS, over_tcp(REFUSED, 8)), ports=(40_001, 53))],
         {"dns": [(0, 300), (500, 400), (10_000, 600), (20_000, 600)]},
         {"dns": {"requests": 4, "repeated_answers": 1, "unmatched_answers": 1}},
-    ),
-    "simple clients of NTP": Case(
-        [(n * 2 * SECOND_NS, time_packet(True, 0, 0, 0)) for n in range(4)]
-        + [(n * 2 * SECOND_NS + 800, time_packet(False, 0, EPOCH, EPOCH)) for n in (0, 2, 3)],
-        {"ntp": [(n * 2 * SECOND_NS, 800) for n in (0, 2, 3)]},
-        {"ntp": {"requests": 4, "unanswered": 1}}, {"window_ns": 3 * SECOND_NS},
-    ),
-    "TLS 1.2": Case(
-        spoken((10_000, ASKS, hello(True)[:20]),
-               (10_500, ASKS, hello(True)[20:]),
-               (20_000, SAYS, hello(False)[:30]),
-               (21_000, SAYS, hello(False)[30:] + record("handshake", b"\x0b\0\0\1x")),
-               (25_000, SAYS, record("handshake", b"\x0e\0\0\0")),
-               (30_000, ASKS, record("change", b"\1") + record("handshake", b"finished")),
-               (40_000, SAYS, record("change", b"\1") + record("handshake", b"finished")),
-               (47_000, SAYS, record("data", b"the server may speak first"))),
-        {"tcp-handshake": [(0, 1_000)], "tls-server-hello": [(10_500, 10_500)],
-         "tls-flight": [(10_500, 14_500)], "tls-first-data": [(10_500, 36_500)]},
     ),
     "HTTP/2 answers in any order": Case(
         spoken((10_000, ASKS, OPENS[:10]),
@@ -266,11 +237,6 @@ CASES = {
         {"quic-initial": [(0, 3_000), (9_000, 900)]},
         {"quic-initial": {"requests": 2, "retransmitted": 1, "repeated_answers": 0}},
     ),
-    "PTP behind a tag": Case(
-        [(time, behind_a_tag(ethernet(asks, b"\x88\xf7" + ptp(asks, 5, 1))))
-         for time, asks in ((0, True), (90, False))],
-        {"ptp-delay": [(0, 90)]},
-    ),
     "an id at a place": Case(
         [(0, field(True, 1)), (100, field(True, 2)), (150, field(True, 2)), (400, field(False, 2)),
          (500, field(False, 1)), (600, field(True, 1)), (900, field(False, 1)),
@@ -323,13 +289,6 @@ def test_what_is_refused(
         of(tmp_path, packets, **settings)
 
 
-def test_packets_that_were_cut(tmp_path: Path) -> None:
-    packets = [(0, A_ASKS), (50, ping(True, 1)), (90, ping(False, 1))]
-    found = evaluate_transactions(written(tmp_path, packets, snap=50))
-    assert waits(found, "icmp-echo") == [(50, 40)]
-    assert "dns" not in [kind.kind for kind in found.kinds]
-
-
 def test_stamps_of_microseconds_are_an_uncertainty(tmp_path: Path) -> None:
     packets = [(n * 1_000_000, ping(True, n)) for n in range(200)]
     packets += [(n * 1_000_000 + 30_000 + 1_000 * (n % 17), ping(False, n)) for n in range(200)]
@@ -350,54 +309,6 @@ def test_headers_that_were_cut_count_by_their_packets(snap: int, tmp_path: Path)
     assert waits(found, "http") == [(10_000 * (1 + n), 3_000 + n) for n in range(20)]
     assert counts(found, "http").cut == 40
     assert "snap-length" in [warning.code for warning in found.kinds[-1].warnings]
-
-
-@pytest.mark.parametrize("lost", range(3, 8))
-def test_of_tls_nothing_is_told_that_a_gap_may_hide(lost: int, tmp_path: Path) -> None:
-    talk = spoken(
-        (10_000, ASKS, hello(True)),
-        (12_000, SAYS, hello(False, TLS_1_3) + record("data", b"e" * 100)[:60]),
-        (13_000, SAYS, record("data", b"e" * 100)[60:] + record("data", b"finished")),
-        (15_000, ASKS, record("data", b"finished")),
-        (18_000, SAYS, record("data", b"the answer")),
-        (20_000, ASKS, record("data", b"another")),
-    )
-    found = of(tmp_path, [one for place, one in enumerate(talk) if place != lost])
-    expected = {"tls-server-hello": 2_000, "tls-flight": 3_000, "tls-first-data": 8_000}
-    for kind, wait in expected.items():
-        told = waits(found, kind) if kind in found else []
-        assert told in ([], [(10_000, wait)])
-    assert lost <= 4 or waits(found, "tls-server-hello") == [(10_000, 2_000)]
-
-
-@pytest.mark.parametrize("port", [443, 4_433])
-def test_quic_of_which_packets_were_not_captured(tmp_path: Path, port: int) -> None:
-    def connection(start: int, client: bytes, number: int) -> Packets:
-        made_up, server = b"made-up%d" % number, b"server-%d" % number
-        return [
-            (start, quic(True, made_up, client, port=port)),
-            (start + 500, quic(False, client, server, port=port)),
-            (start + 900, quic(True, server, client, port=port)),
-        ]
-
-    # Without an id of its own a client begins anew from the same port.
-    packets = [one for n in range(3) for one in connection(10_000 * n, b"", n)]
-    packets += connection(50_000, b"", 3)[1:] + connection(60_000, b"client-4", 4)[1:]
-    packets += connection(70_000, b"client-5", 5)[::2]
-    packets += [
-        (80_000, quic(True, b"made-up6", b"client-6", port=port)),
-        (80_100, quic(False, b"client-6", b"retry-6!", kind=3, length=90, port=port)),
-        (80_200, quic(True, b"retry-6!", b"client-6", port=port)),
-        (80_700, quic(False, b"client-6", b"server-6", port=port)),
-    ]
-    found = of(tmp_path, packets)
-    assert waits(found, "quic-initial") == [*((10_000 * n, 500) for n in range(3)), (80_000, 700)]
-    # What answers a request that was not captured is known by the server's port, or given up.
-    unknown = port != 443
-    require_counts(
-        found, "quic-initial", requests=5 + unknown, given_up=1 + unknown,
-        unmatched_answers=1 - unknown, repeated_answers=0,
-    )  # fmt: skip
 
 
 def test_two_directions_of_a_link(tmp_path: Path) -> None:

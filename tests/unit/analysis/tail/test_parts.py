@@ -25,6 +25,7 @@ from tailtap.analysis.tail.gpd import (
     goodness,
     growth,
     jensen_shannon,
+    second_population,
 )
 from tailtap.analysis.tail.peaks import (
     Part,
@@ -117,6 +118,21 @@ def test_goodness_of_fit_has_power() -> None:
     for sample in (bumpy, np.sort(stats.beta.rvs(2, 2, size=400, random_state=random))):
         excesses = Excesses(sample)
         assert goodness(excesses.values, excesses.fit()).p < 0.05
+
+
+def test_second_population() -> None:
+    random = np.random.default_rng(10)
+    quiet = np.concatenate([random.exponential(500, 400), random.normal(45_000, 800, 30)])
+    found = second_population(np.sort(quiet))
+    assert found is not None and found.above == pytest.approx(30, abs=2)
+    assert found.low < 6_000 and 41_000 < found.high < 45_000
+    for xi in (-0.4, 0.0, 0.6):
+        alarms = sum(
+            second_population(np.sort(stats.genpareto.rvs(xi, size=300, random_state=random)))
+            is not None
+            for _ in range(100)
+        )
+        assert alarms <= 3, xi
 
 
 def test_divergence_is_scipys() -> None:

@@ -48,26 +48,6 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_repeats_are_summed_up(experiment: Path) -> None:
-    steps: list[str] = []
-    found, runs = model_runs([experiment], progress=steps.append)
-    assert steps == [run.run.slug for run in runs] and len(steps) == 4
-    for run in runs:
-        record = json.loads((run.folder / "tail.json").read_text())
-        assert record["run"] == run.run.slug == run.folder.name
-        assert len(record["thresholds"]) == len(record["papers"]["thresholds"]) == 5
-    rows = {row.label: row for row in found.summary}
-    assert (rows["bare-metal"].runs, rows["bare-metal"].models) == (3, 3)
-    assert (rows["wire"].runs, rows["wire"].models) == (1, 0)
-    assert (rows["wire"].bursts, rows["wire"].bounded) == (None, None)
-    models = [run.model for run in runs[:3]]
-    bursts = [m.chosen.check.bursts_above for m in models if m.chosen and m.chosen.check]
-    assert rows["bare-metal"].bursts == pytest.approx(sum(bursts) / 3)
-    bounded = [bool(m.papers_chosen.bounded) for m in models if m.papers_chosen]
-    assert rows["bare-metal"].papers_bounded == pytest.approx(np.mean(bounded))
-    assert found.warnings == []
-
-
 def test_a_run_without_a_tail_among_others(experiment: Path, tmp_path: Path) -> None:
     old = write_run(tmp_path, 1, {}, packets=1_000)
     meta = json.loads((old / "evaluation/evaluation.json").read_text())

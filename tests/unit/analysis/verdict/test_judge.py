@@ -206,16 +206,6 @@ def test_every_quantity_has_a_judge() -> None:
     assert QUANTITIES.keys() == JUDGES.keys()
 
 
-def test_how_many_more_and_how_long() -> None:
-    found = answer("p99.999 < 2 us", evidence(of_late(0, 100_000)))
-    assert found.answer == NOT_SHOWN
-    assert (found.figures["more_packets"], found.figures["more_seconds"]) == (900_000, 90.0)
-    # The whole length: runs are judged one by one, so that a second one of 90 s shows nothing.
-    assert found.reason.endswith(
-        "too few to tell; one run of 1,000,000 packets with none would show it: 100 s at 10 kpkt/s"
-    )
-
-
 def test_what_is_told_beside_the_answer() -> None:
     missed, _ = ANSWERS["stamps that the tap missed"]
     assert answer("loss == 0", missed).doubts == ["stamps-lost"]

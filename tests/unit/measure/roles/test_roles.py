@@ -88,6 +88,7 @@ def test_a_machine_with_one_cpu_is_not_judged(tmp_path: Path) -> None:
         ({"forwarder": "kernel-route"}, True),
         ({"forwarder": "kernel-route", "platform": "container"}, True),
         ({"forwarder": "kernel-route", "cpus": [1, 2]}, True),
+        ({"forwarder": "tc-mirred", "cpus": [0, 1]}, False),  # the sender raises the softirq itself
         ({"forwarder": "xdp"}, False),  # drivers pass its packets on
         ({"forwarder": "fault"}, False),  # a program serves
         ({"forwarder": "tc-mirred", "irq": "none"}, False),  # wherever the kernel does it
@@ -102,12 +103,6 @@ def test_packets_are_steered_where_the_kernel_forwards_on_one_node(
     """By calls of other CPUs alone: not where a softirq is raised otherwise, or a thread serves."""
     asked = experiment(dut, cpu=0)
     assert is_steered(asked, asked.graph(), Numa.of({})) is steered
-
-
-def test_a_sender_on_the_device_s_cpu_calls_nobody() -> None:
-    """It raises the softirq itself."""
-    asked = experiment({"forwarder": "tc-mirred", "cpus": [0, 1]}, cpu=0)
-    assert not is_steered(asked, asked.graph(), Numa.of({}))
 
 
 def test_a_spare_cpu_is_nobody_s() -> None:

@@ -209,38 +209,48 @@ def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
     assert dut.placement.queues == 2
 
 
-def test_splitters_need_one_direction() -> None:
-    split = Cables(("d0", "d1"), ("t0", "t1"), ("g0", "g1"))
-    traffic = {**PLAIN["traffic"], "bidirectional": True}
-    both = Experiment.model_validate({**PLAIN, "traffic": traffic})
-    with pytest.raises(InputError, match="a splitter copies one direction"):
-        both.wired([split])
-
-
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "splitters", "said"),
     [
         (
             {"dut": {"ports": ["a", "b"]}, "tap": {"ports": ["c", "d"]}},
+            None,
             "no two cables of the testbed, one after the other, are at a and b: they are at d0 and",
         ),
-        ({"tap": {"kind": "passive"}}, "tap.kind: passive does not fit"),
-        ({"tap": {"clock": "hardware"}}, "without splitters a packet is stamped before it is sent"),
-        ({"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}}, "does not see what is"),
+        ({"tap": {"kind": "passive"}}, None, "tap.kind: passive does not fit"),
+        (
+            {"tap": {"clock": "hardware"}},
+            None,
+            "without splitters a packet is stamped before it is sent",
+        ),
+        (
+            {"dut": {"line": 2, "taps": "hops", "forwarder": "kernel-route"}},
+            None,
+            "does not see what is",
+        ),
         (
             {"events": [{"at": "1 ms", "run": "ls", "where": "generator"}]},
+            None,
             "on a testbed commands run on the device's host",
         ),
         (
             {"events": [{"at": "1 ms", "run": "ls"}], "dut": {"silent": "eno1"}},
+            None,
             "would not be reached then",
+        ),
+        (
+            {"traffic": {**PLAIN["traffic"], "bidirectional": True}},
+            ("g0", "g1"),
+            "a splitter copies one direction",
         ),
     ],
 )
-def test_an_experiment_that_does_not_fit_a_testbed(more: dict[str, object], said: str) -> None:
+def test_an_experiment_that_does_not_fit_a_testbed(
+    more: dict[str, object], splitters: tuple[str, str] | None, said: str
+) -> None:
     experiment = Experiment.model_validate({**PLAIN, **more})
     with pytest.raises(InputError, match=said):
-        experiment.wired([Cables(("d0", "d1"), ("t0", "t1"))])
+        experiment.wired([Cables(("d0", "d1"), ("t0", "t1"), splitters)])
 
 
 A, B = (Socket(*text.split(":")) for text in ("a:0", "b:0"))
