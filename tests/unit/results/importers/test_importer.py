@@ -129,19 +129,6 @@ def test_a_run_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_changed_where_they_lie_replace_what_was_imported(tmp_path: Path) -> None:
-    tree, database = write_rates(tmp_path, [10_000]), tmp_path / "results.duckdb"
-    [stats] = tree.rglob("*.stats.csv")
-    whole = stats.read_text()
-    stats.unlink()
-    assert [w.code for w in import_tree(tree, database).warnings] == ["file-missing"]
-    stats.write_text(whole)
-    again = import_tree(tree, database)
-    assert (again.runs, again.new, again.warnings) == (1, 0, [])
-    assert stored(database, "SELECT count(*) FROM runs") == [(1,)]
-    assert stored(database, "SELECT count(*) FROM warnings") == [(0,)]
-
-
 def test_trees_of_the_same_shape_do_not_replace_each_other(tmp_path: Path) -> None:
     database = tmp_path / "results.duckdb"
     for packets in (300, 400):
