@@ -164,18 +164,19 @@ def test_what_is_overdue_leaves_together_and_is_told(namespace: Namespace, tmp_p
     assert "overdue and left together" in told.stderr
 
 
-def test_a_whole_experiment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["cpu: 0", "cpus: [0, 1]"])
+def test_a_whole_experiment(tmp_path: Path, where: str) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("generator and DuT need a CPU each")
-    text = """\
+    text = f"""\
 name: xdp
-dut: {cpus: [1]}
-traffic: {generator: af_xdp, rate: 10 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
+dut: {{cpus: [1]}}
+traffic: {{generator: af_xdp, rate: 10 kpkt/s, duration: 500 ms, warm_up: 100 ms, {where}}}
 """
     made = measured(tmp_path, text)
     run = made.run
     assert record(run)["generator"]["mode"] in {"native", "generic"}
-    assert len(stamps(run / "egress.stamps")) == 5_000
+    assert sorted(row["id"] for row in stamps(run / "egress.stamps")) == list(range(5_000))
 
 
 WITHOUT = (sys.executable, without_af_xdp.__file__)

@@ -316,7 +316,7 @@ done
 for _ in $(seq 600); do [ ! -s /root/tap ] || break; sleep 0.1; done
 sh -c "$1" & beside=$!
 {" ".join(TAILTAP)} generate eth0 --generator af_xdp --rate '{RATE} pkt/s' --count {SENT_PACKETS} \\
-    --warm-up '0 s' --cpu 1 --json > /root/sent
+    --warm-up '0 s' --cpu "$2" --json > /root/sent
 wait $beside
 sleep 1
 kill -INT $tap
@@ -353,10 +353,10 @@ def card_guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
 
 
 def sent(
-    card_guest: GuestHost, beside: str, folder: Path
+    card_guest: GuestHost, beside: str, folder: Path, cpus: str = "1"
 ) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """What generator and taps say, and the stamps of eth1, while `beside` runs."""
-    done = card_guest.run(["sh", "-ec", SENT, "sent", beside], check=False, seconds=180)
+    done = card_guest.run(["sh", "-ec", SENT, "sent", beside, cpus], check=False, seconds=180)
     said = card_guest.run(["cat", "/root/sent", "/root/tap"]).stdout
     assert done.status == 0, done.stderr + said
     told = json.loads(card_guest.run(["cat", "/root/sent"]).stdout)
@@ -380,6 +380,23 @@ def test_a_card_takes_the_frames_from_the_generator_s_memory(
     gap = 1_000_000_000 // RATE
     late = [row["time_ns"] - told["first_ns"] - gap * row["id"] for row in rows]
     assert min(late) >= told["slip_ns"]["min"] >= 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_thread_has_a_queue_of_the_card(card_guest: GuestHost, tmp_path: Path) -> None:
+    """The first queue alone attaches the program of all; no packet is lost when threads end."""
+    card_guest.run(["ethtool", "-L", "eth0", "combined", "2"])
+    told, _, rows = sent(card_guest, "true", tmp_path, "0-1")
+    card_guest.run(["ethtool", "-L", "eth0", "combined", "1"])
+    assert (told["mode"], told["threads"], told["failed"]) == ("native", 2, 0)
+    ids = [row["id"] for row in rows]
+    assert sorted(ids) == list(range(SENT_PACKETS))
+    for thread in range(2):
+        own = [number for number in ids if number % 2 == thread]
+        assert own == sorted(own)
+    gap = 1_000_000_000 // RATE
+    assert min(row["time_ns"] - told["first_ns"] - gap * row["id"] for row in rows) >= 0
 
 
 @pytest.mark.slow
