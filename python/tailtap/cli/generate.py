@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tailtap.base.errors import InputError, Interrupted
 from tailtap.cli.command import CPUS, PATH, RATE, TIME, Answer, Command, command, refuse
@@ -228,11 +229,14 @@ def generate(
     """
     from tailtap import _core
     from tailtap.cli.flow import FlowOptions
+    from tailtap.lab.generators.rates import SIZES
     from tailtap.records.datapath import SeveralRecord
     from tailtap.records.record import printed
 
     cpus = cpu or []
     if how_fast:
+        if context.get_parameter_source("size") is ParameterSource.DEFAULT:
+            flow["size"] = ",".join(f"{size} B" for size in SIZES)
         return _how_fast(FlowOptions(**flow), cpus, context.meta[NEXT], unless(json or quiet))
     asked = [FlowOptions(**flow)]
     for other in context.meta[NEXT]:
@@ -264,8 +268,7 @@ def _how_fast(
 ) -> Answer:
     """How fast the generator sends by frame size, and how late."""
     from tailtap.cli.console import print_section
-    from tailtap.cli.flow import DEFAULT_SIZE
-    from tailtap.lab.generators.rates import SIZES, measure_rates
+    from tailtap.lab.generators.rates import measure_rates
     from tailtap.show.sections.machine import rates_section
 
     refuse(
@@ -279,7 +282,7 @@ def _how_fast(
     rate, flow.count = flow.rate, 1
     flow.rate = flow.rate or 1
     sending = flow.sending()
-    sizes = SIZES if flow.size == DEFAULT_SIZE else sorted(set(sending["sizes"]))
+    sizes = sorted(set(sending["sizes"]))
     found = measure_rates(sending, cpus=cpus, sizes=sizes, rate=rate, tell=tell)
     return Answer(found, lambda: print_section(rates_section(found)))
 
@@ -313,8 +316,8 @@ def _warnings(report: GeneratorRecord) -> Iterator[str]:
     if achieved < 0.99 * wanted:
         yield (
             f"{format_rate(wanted)} is more than this machine can send here: it reached "
-            f"{format_rate(achieved)}; lower --rate, give it a CPU of its own (--cpu), or "
-            "try --generator af_xdp"
+            f"{format_rate(achieved)}; lower --rate, give it a CPU of its own or several (--cpu), "
+            "or try --generator af_xdp"
         )
     if without := report.without_id:
         yield (

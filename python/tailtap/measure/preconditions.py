@@ -33,7 +33,8 @@ def require_cpus(experiment: Experiment, tasks: Collection[Task] = TASKS) -> Non
     have, wanted = usable(), list[tuple[str, int]]()
     if "generator" in tasks:
         traffic = experiment.traffic
-        wanted += [("traffic.cpu", cpu) for cpu in traffic.senders]
+        key = "traffic.cpu" if traffic.cpus is None else "traffic.cpus"
+        wanted += [(key, cpu) for cpu in traffic.senders]
         wanted += [("traffic.reverse_cpu", cpu) for cpu in traffic.reversed().senders]
         wanted += [("dut.flows", cpu) for cpu in experiment.senders]
     if "dut" in tasks:

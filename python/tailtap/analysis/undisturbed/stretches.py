@@ -307,6 +307,8 @@ def of_generator(
         outside = held < OURS * most
         spans = Spans(spans.start[outside], spans.end[outside])
     cpu = run.traffic.cpu if run.traffic.cpu is not None else min(senders, default=None)
+    if len(run.traffic.cpus or ()) > 1:
+        cpu = None  # one of several threads was late
     return [Pauses("generator", cpu, spans)] if spans.start.size else []
 
 

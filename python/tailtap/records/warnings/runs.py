@@ -8,8 +8,8 @@ RUN = (
     Entry(
         "generator-slip",
         "One packet in a hundred left later than `traffic.slip_limit` after its time.",
-        "Lower the rate, give the generator a CPU of its own with `traffic.cpu`, or look for the "
-        "program that had it (docs/howto/busy.md).",
+        "Lower the rate, give the generator a CPU of its own with `traffic.cpu`, or several with "
+        "`traffic.cpus`, or look for the program that had it (docs/howto/busy.md).",
         True,
     ),
     Entry(
