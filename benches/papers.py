@@ -76,6 +76,15 @@ STATES = {
     "stand-in": "a program with the same command line and files was in its place",
     "not tried": "an example is written from its documentation",
 }
+SENT = (
+    "tailtap sends the packets, by AF_XDP; the paper's generator was MoonGen, which "
+    "examples/external/moongen-cards.yaml runs."
+)
+STAMPED = (
+    "Stamps are of software; the paper's were of cards, as are those of a testbed with splitters "
+    "by --set tap.clock=hardware."
+)
+FORWARDED = "Where the forwarder is DPDK's l2fwd, the paper's was {}'s."
 YOURS = " are yours; the paper had "
 """Stands in the sentence on the machines of a paper, which the page has once."""
 _NAME = re.compile(r"([a-z-]+?)-(tables?-|section-)?(\d+(?:-\d+)*)(?:-[a-z]+)*")
@@ -88,6 +97,8 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     by: str
     had: str
     """Its machines."""
+    forwarder: str = ""
+    """Whose layer 2 forwarder it had, where that was not DPDK's."""
 
 
 class Shown(msgspec.Struct, forbid_unknown_fields=True):
@@ -284,6 +295,19 @@ def _documents(papers: Papers) -> str:
         f"| {name} | *{paper.title}* ({paper.by}) | {paper.had} |"
         for name, paper in papers.documents.items()
     )
+
+
+def found_differences(file: PaperFile, papers: Papers) -> list[str]:
+    """How the plan at the paper's scale differs from what all of its papers had, in sentences."""
+    every = [one for _, one in file.whole.combinations]
+    generators = {one.traffic.generator for one in every}
+    clocks = {one.tap.clock for one in every}
+    forwarders = {one.dut.forwarder for one in every}
+    sources = {_document(one) for figure in file.figures for one in counterparts(figure)}
+    found = [SENT] if generators != {"external"} else []
+    found += [STAMPED] if clocks != {"hardware"} else []
+    had = {papers.documents[one].forwarder for one in sources} - {""}
+    return found + [FORWARDED.format(one) for one in had if "dpdk-l2fwd" in forwarders]
 
 
 def _systems(papers: Papers) -> Iterator[str]:

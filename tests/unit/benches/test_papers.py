@@ -21,11 +21,15 @@ from benches.coverage import Way as Estimator
 from benches.coverage import by_evd, by_scipy, by_tailtap, errors
 from benches.papers import (
     DRAWINGS,
+    FORWARDED,
     PAGES,
     ROOT,
+    SENT,
+    STAMPED,
     STATES,
     PaperFile,
     counterparts,
+    found_differences,
     page,
     read_files,
     read_papers,
@@ -118,6 +122,15 @@ def test_each_system_has_a_state_a_test_and_a_proof(files: list[PaperFile]) -> N
         is_public = row.data not in ("", DRAWINGS)
         assert is_public == (name in beside or bool(row.apart)), name
         assert not (name in beside and row.apart), name
+
+
+def test_what_a_plan_is_found_to_differ_in_is_said(files: list[PaperFile]) -> None:
+    papers = read_papers()
+    known = {SENT, STAMPED, *(FORWARDED.format(one.forwarder) for one in papers.documents.values())}
+    for file in files:
+        said = [one for one in file.whole.differs if one in known]
+        assert sorted(said) == sorted(found_differences(file, papers)), file.name
+    assert all("libmoon" not in one or one in known for file in files for one in file.whole.differs)
 
 
 def test_the_page_is_fresh(files: list[PaperFile]) -> None:
