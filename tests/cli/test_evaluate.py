@@ -125,6 +125,8 @@ def test_captures_come_through_pipes_of_which_nothing_is_left(folder: Path, line
         # No file may be longer than a kilobyte here, which stands for a disk that is full.
         ("ulimit -f 1; cat in.pcap | tailtap evaluate - out.pcap", 3,
          "the disk is full: set TMPDIR to a folder with more room"),
+        ("tailtap evaluate <(echo no capture of any kind) out.pcap", 2,
+         "not a capture that tailtap reads"),
         ("cat in.pcap | tailtap evaluate - -", 2,
          "the standard input can be one of the captures only"),
         ("cat in.pcap | tailtap evaluate - out.pcap --scheduler tcp://127.0.0.1:1", 2,

@@ -93,8 +93,8 @@ def say_apart(
 CARDS = (Apart(1_790_000_000_000_000_000, 2e-5), Apart(37_000_000_000, -3e-5))
 
 
-def stamp_by_cards(run: Path, clocks: int, *, steps_ns: int = 0) -> None:
-    """Have cards of so many clocks stamp the packets of a run; the first may step in the middle."""
+def stamp_by_cards(run: Path, clocks: int) -> None:
+    """Have cards of so many clocks stamp the packets of a run."""
     record = json.loads((run / "run.json").read_text())
     taps = {}
     for place, side in enumerate(("ingress", "egress")):
@@ -104,16 +104,11 @@ def stamp_by_cards(run: Path, clocks: int, *, steps_ns: int = 0) -> None:
         times = stamps["time"].tolist()
         write_stamps(path, np.array([card.shows(at) for at in times], np.uint64), stamps["id"])
         read = range(times[0] - SECOND, times[-1] + SECOND, SECOND // 10)
-        steps = [steps_ns if at > times[len(times) // 2] else 0 for at in read]
-        rows = [
-            (at - 200, card.shows(at) + step, at + 300)
-            for at, step in zip(read, steps, strict=True)
-        ]
+        rows = [(at - 200, card.shows(at), at + 300) for at in read]
         readings = CardReadings(by="extended", times_ns=rows)
         tap = Tap(clock="hardware", clock_device=f"/dev/ptp{number}", readings=readings)
         taps[side] = opened(side, as_json(tap), Tap)
     record["taps"] = {side: tap.whole for side, tap in taps.items()}
     (run / "run.json").write_text(json.dumps(record))
-    if not steps_ns:
-        files = run / "ingress.stamps", run / "egress.stamps"
-        evaluate(*files, clocks=clocks_of(taps)).write(run / "evaluation")
+    files = run / "ingress.stamps", run / "egress.stamps"
+    evaluate(*files, clocks=clocks_of(taps)).write(run / "evaluation")

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from captures import pcap
+from pairs import in_pieces
 
-from tailtap.analysis.evaluation import evaluate
+from tailtap.analysis.evaluation import Settings
+from tailtap.analysis.evaluation.evaluate import evaluate_by
 from tailtap.base.errors import InputError
 from tests.simulation.captures import SHORT
 from tests.simulation.draw import Draw
@@ -32,13 +34,15 @@ def run(draw: Draw, folder: Path) -> None:
     frame = Traffic("payloads", "bridge", 1, (0,), ()).before(0)
     (folder / "in").write_bytes(pcap([(int(time), frame) for time in came]))
     (folder / "out").write_bytes(pcap([(int(time), frame) for time in left[~gone]]))
+    settings = Settings(key="packet", window_ns=50 * step, throughout=True)
     try:
-        found = evaluate(
-            folder / "in", folder / "out", key="packet", window_ns=50 * step, throughout=True
-        )
+        found = evaluate_by(settings, folder / "in", folder / "out")
     except InputError:
         assert gone.any(), "none is lost"
         return
+    if draw.has("in pieces", 0.2):
+        again = in_pieces(folder / "in", folder / "out", settings, chunk_bytes=2_000)
+        assert again.as_json() == found.as_json()
     counts = found.counts
     truth = set(zip(came[~gone].tolist(), left[~gone].tolist(), strict=True))
     claimed = {packet[1:3] for packet in found.worst()}

@@ -78,20 +78,6 @@ def test_runs_of_one_boot_follow_each_other_within_a_repeat(tmp_path: Path) -> N
     assert lines == [("", ""), ("nohz_full={cpus}", "nohz_full=1,2")] * 4
 
 
-def test_nobody_is_booted_where_no_run_asks_for_it(tmp_path: Path) -> None:
-    boots = Boots()
-    records = made(tmp_path, boots, TEXT.replace('  dut.boot: ["", "nohz_full={cpus}"]\n', ""))
-    assert boots.asked == []
-    assert {record["boot"] for record in records} == {None}
-
-
-def test_a_guest_boots_its_own_kernel(tmp_path: Path) -> None:
-    boots = Boots()
-    text = TEXT.replace("dut.forwarder: [tc-mirred, xdp]", "dut.platform: [bare-metal, vm]")
-    made(tmp_path, boots, text)
-    assert boots.asked[:4] == [(1, PLAIN), (1, NOHZ), (1, None), (1, None)]
-
-
 def test_the_host_of_a_guest_is_booted_by_keys_of_its_own(tmp_path: Path) -> None:
     boots = Boots()
     text = TEXT.replace("dut.forwarder: [tc-mirred, xdp]", "dut.platform: [vm]")
@@ -125,6 +111,25 @@ def test_a_check_asks_the_host_of_a_guest_for_no_boot_but_the_guest_for_its_own(
     [dut] = asked
     assert (dut["kernel"], dut["boot"], dut["tuning"]) == ("rt", "mce=off", "full")
     assert (dut["host_kernel"], dut["host_boot"]) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "asked"),
+    [
+        ('  dut.boot: ["", "nohz_full={cpus}"]\n', "", []),
+        # A guest boots its own kernel.
+        (
+            "dut.forwarder: [tc-mirred, xdp]",
+            "dut.platform: [bare-metal, vm]",
+            [(1, PLAIN), (1, NOHZ), (1, None), (1, None)],
+        ),
+    ],
+)
+def test_nobody_is_booted_where_no_run_asks_for_it(
+    tmp_path: Path, old: str, new: str, asked: list[tuple[int, Wanted | None]]
+) -> None:
+    made(tmp_path, boots := Boots(), TEXT.replace(old, new))
+    assert boots.asked[:4] == asked
 
 
 def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from captures import pcap, stamps
-from pairs import in_pieces, said
+from pairs import said
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
@@ -147,12 +147,3 @@ def test_equal_packets_of_one_stamp_each_have_their_latency(tmp_path: Path) -> N
     found = evaluated(equal_pair(tmp_path, packets), key="packet", window_ns=STEP, flows=True)
     [flow] = found.flows or []
     assert flow.latency_ns and (flow.latency_ns.min, flow.latency_ns.max) == (300, 700)
-
-
-def test_pieces_find_what_the_whole_finds_of_equal_packets(tmp_path: Path) -> None:
-    packets = [(number * STEP, number * STEP + LATENCY) for number in range(2000)]
-    pair = equal_pair(tmp_path, packets)
-    settings = Settings(key="packet", window_ns=10 * STEP, throughout=True)
-    found = in_pieces(*pair, settings, chunk_bytes=6_000)
-    assert pairs_of(found) == set(packets)
-    assert found.counts.matched_in_order == 2000

@@ -35,9 +35,6 @@ from tailtap.base.errors import (
     InputError,
     Interrupted,
     MachineError,
-    NothingMatched,
-    NotRead,
-    OfAnotherKind,
     TailtapError,
 )
 
@@ -79,21 +76,6 @@ class Counting(Threads):
     def _ended(self, _: object) -> None:
         with self._lock:
             self.under_way -= 1
-
-
-def test_errors_come_back_in_place_of_evaluations(tmp_path: Path) -> None:
-    good = stamped(tmp_path, 5_000)
-    (tmp_path / "junk").write_bytes(b"junk" * 100)
-    missing, junk = (good[0], tmp_path / "missing"), (tmp_path / "junk", good[1])
-    pairs = [good, missing, good[::-1], junk, good]
-    found = ended([Captures(*pair) for pair in pairs], 10_000)
-    assert [type(one) for one in found] == [
-        Evaluation, NotRead, NothingMatched, OfAnotherKind, Evaluation,
-    ]  # fmt: skip
-    for pair, one in list(zip(pairs, found, strict=True))[1:4]:
-        with pytest.raises(InputError) as whole:
-            evaluation.evaluate(*pair)
-        assert str(one) == str(whole.value)
 
 
 def test_files_are_called_as_they_were_given(

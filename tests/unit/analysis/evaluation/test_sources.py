@@ -269,16 +269,6 @@ def test_two_pipes_of_one_program_are_read_at_the_same_time(tmp_path: Path) -> N
     assert [side.path for side in found.inputs.both] == list(map(str, pipes))
 
 
-def test_what_is_wrong_with_a_pipe_is_told_by_its_name(tmp_path: Path, out: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writing = Thread(target=lambda: pipe.write_bytes(b"no capture of any kind"), daemon=True)
-    writing.start()
-    with pytest.raises(InputError, match="pipe: not a capture that tailtap reads"):
-        evaluate(pipe, out)
-    writing.join(10)
-
-
 needs_libpcap = pytest.mark.skipif(
     ctypes.util.find_library("pcap") is None, reason="filters need libpcap"
 )

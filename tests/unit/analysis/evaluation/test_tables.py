@@ -109,13 +109,6 @@ def test_counts_that_cannot_be_are_named(run: Path, table: str, column: str, cou
             load_tail(run / "evaluation", "run")
 
 
-def test_columns_of_other_kinds_are_named(run: Path) -> None:
-    for values, kind, says in (([None], None, "not whole"), (["x"] * 3_000, pa.string(), "string")):
-        _change(run, "distribution", "count", values, kind)
-        with pytest.raises(InputError, match=rf"distribution\.parquet: count is {says}"):
-            Evaluation.load(run / "evaluation")
-
-
 @pytest.mark.parametrize("name", ["distribution", "worst", "losses", "blocks"])
 def test_a_small_file_of_many_rows_is_not_read(run: Path, name: str) -> None:
     path = run / f"evaluation/{name}.parquet"
