@@ -177,7 +177,7 @@ class Several(Command):
     is_flag=True,
     help="Measure how many packets a second leave by frame size (of --size, or those of RFC 2544), "
     "and how late they leave at 10, 50 and 90 % of it; with --rate at this rate as well. "
-    "Two seconds a size.",
+    "Some three seconds a size.",
 )
 @click.option(
     "--no-bypass",

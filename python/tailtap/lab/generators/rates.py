@@ -35,9 +35,10 @@ def measure_rates(
     shares of that rate, and at `rate` (pkt/s) if given, from a thread on each of `cpus`.
 
     `sending` is a flow as `tailtap._core.generate` takes it; its pace, sizes and length are
-    replaced. This takes about two seconds a size. The highest rate is what the device took in half
-    a second of packets that were due as fast as a short burst had left: what a queue holds hardly
-    counts in it. Raises `InputError`, `MachineError`, and `Interrupted` on a signal.
+    replaced. This takes about three seconds a size. The highest rate is what the device took when
+    packets were due faster than that, or when it refused some: half a second of them, as a short
+    burst would rather show what a queue holds. Raises `InputError`, `MachineError`, and
+    `Interrupted` on a signal.
     """
     found = []
     for size in sizes:
@@ -57,9 +58,13 @@ def measure_rates(
 def _of_size(
     sending: Mapping[str, Any], cpus: Sequence[int], rate: int | None
 ) -> tuple[RateOfSize, GeneratorRecord]:
-    first = _sent(sending, cpus, AT_ONCE, ("packets", FIRST_PACKETS))
-    most = _sent(sending, cpus, round(first.achieved_rate or 1), ("ns", ROUND_NS))
-    highest = round(most.achieved_rate or 0)
+    most = _sent(sending, cpus, AT_ONCE, ("packets", FIRST_PACKETS))
+    due, highest, reached = max(1, round(most.achieved_rate or 0)), 0, True
+    while reached:
+        most = _sent(sending, cpus, due, ("ns", ROUND_NS))
+        highest = max(highest, round(most.achieved_rate or 0))
+        reached = not most.failed and highest >= 0.99 * due and due < AT_ONCE
+        due = min(2 * due, AT_ONCE)
     asked = [(share, max(1, round(highest * share))) for share in SHARES]
     at = []
     for share, one in asked if rate is None else [*asked, (None, rate)]:
