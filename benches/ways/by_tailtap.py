@@ -13,7 +13,7 @@ from benches import process
 from benches.timing import Answer
 from benches.traffic import PERCENTILES, Pair
 from tailtap.analysis import evaluation
-from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.evaluate import Settings
 
 
 def function(key: str, window_ns: int = Settings.window_ns) -> Callable[[Pair], Answer]:

@@ -22,8 +22,7 @@ from jsonschema import Draft202012Validator
 from program import TAILTAP, answer, in_process
 from read_pages import run, steps
 
-from tailtap.analysis.evaluation.evaluate import DIRECTIONS
-from tailtap.analysis.evaluation.settings import NANOSECONDS
+from tailtap.analysis.evaluation.evaluate import DIRECTIONS, NANOSECONDS
 from tailtap.analysis.figures.kinds import KINDS
 from tailtap.analysis.verdict.requirement import PROFILES
 from tailtap.cli.kinds import page as kinds_page

@@ -187,7 +187,7 @@ time.sleep(60)
 """
 LEFT = """
 import os
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.changes.journal import Journal
 Journal.create().enter(Folder("/tmp/tt-0a1b2c-nothing"))
 os._exit(9)

@@ -91,7 +91,7 @@ from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import Spec
 from tailtap.host.containers.podman import ENGINES
 from tailtap.host.changes.clean import find, remove
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.changes.journal import STATE, Journal
 from tailtap.host.net.namespaces import Namespace
 from tailtap.lab.platforms.roots import ROOTS

@@ -12,8 +12,8 @@ from made_records import rewrite
 from stamps import write_sides, write_stamps
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
+from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.hops import evaluate_hops
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.values import HopCaptures
 from tailtap.results.database import refresh
 from tailtap.results.tables import TABLES

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tailtap.cli.command import PATH, SHARE, TIME, Answer, command, runs_and_folders, writes_into
+from tailtap.base.errors import InputError, MachineError, NotTraced, TailtapError
+from tailtap.cli.command import (
+    PATH,
+    SHARE,
+    TIME,
+    Answer,
+    Where,
+    command,
+    runs_and_folders,
+    writes_into,
+)
 from tailtap.cli.terminal import now_and_then, say, steps, warn_of
 from tailtap.library import keep_causes, kept_undisturbed
 
@@ -16,7 +26,6 @@ if TYPE_CHECKING:
 
     from tailtap.analysis.causes.many import Told
     from tailtap.analysis.causes.record import Line
-    from tailtap.base.errors import TailtapError
     from tailtap.records.causes import CausesRecord
     from tailtap.records.evaluation import UndisturbedRecord
     from tailtap.records.tail import ModelRecord
@@ -95,8 +104,6 @@ def explain(
     from contextlib import nullcontext
 
     from tailtap.analysis.causes.many import Told, explain_many
-    from tailtap.base.errors import NotTraced
-    from tailtap.cli.command import Where
     from tailtap.records.causes import ExplainedRecord
 
     where = Where(scheduler, chunk=None, jobs=None, quiet=quiet)
@@ -133,7 +140,6 @@ def explain(
 
 def _problem(errors: Sequence[tuple[str, TailtapError]], runs: int) -> TailtapError | None:
     """What the command ends with, of the errors that runs gave."""
-    from tailtap.base.errors import InputError, MachineError
 
     if not errors:
         return None

@@ -338,7 +338,6 @@ on_testbed = click.option(
 
 def require_out(out: Path | None, *, resume: bool) -> None:
     """Raise `InputError` for --resume without --out."""
-    from tailtap.base.errors import InputError
 
     if resume and out is None:
         raise InputError("--resume needs --out DIR: the folder of what is to be finished")
@@ -370,7 +369,6 @@ class Where:
 
     def executor(self) -> Executor:
         """What does the work. Raises `InputError` and `MachineError`."""
-        from tailtap.base.errors import InputError
 
         if self.scheduler is None:
             from tailtap.analysis.evaluation.executors import Threads
@@ -385,7 +383,6 @@ class Where:
     def chunk_bytes(self) -> int:
         """How large a piece is. Raises `InputError`."""
         from tailtap.analysis.evaluation.many import CHUNK_BYTES
-        from tailtap.base.errors import InputError
 
         if self.chunk == 0:
             raise InputError("--chunk: a piece must hold something")
@@ -394,7 +391,6 @@ class Where:
     @contextmanager
     def progress(self) -> Iterator[Progress | None]:
         """A bar of the pieces done, on a terminal."""
-        import sys
 
         if self.quiet or not sys.stderr.isatty():
             yield None

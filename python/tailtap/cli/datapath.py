@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_module
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -134,7 +135,6 @@ def trace(
     --json it prints {"event": "ready"} when it has begun, and at the end {"event": "done", "trace":
     ...} with the content of trace.json and what each tracepoint's program did.
     """
-    import json as json_module
 
     from tailtap.base.files import make_folder, require_new
     from tailtap.base.units import format_time, ranges
@@ -297,7 +297,6 @@ def forward(
     packets that found no room in the input's buffer, that the output did not take, or that were
     still held at the end.
     """
-    import json as json_module
 
     from tailtap import _core
 
@@ -434,7 +433,6 @@ def load(
     "done", ...} with what was done (cpu: ns of CPU time; cache: lines; memory: bytes; interrupts:
     wake-ups; packets: datagrams), the CPU time cpu_ns and the time elapsed_ns.
     """
-    import json as json_module
 
     from tailtap import _core
 

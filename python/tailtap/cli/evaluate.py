@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tailtap.base.errors import InputError, MachineError, NothingMatched, TailtapError
 from tailtap.cli.command import PATH, SIZE, TIME, Where, command, refuse, writes_into
 from tailtap.cli.terminal import unless, warn
 
 if TYPE_CHECKING:
     from tailtap.analysis.evaluation import Evaluation
-    from tailtap.analysis.evaluation.evaluate import Direction
-    from tailtap.analysis.evaluation.settings import Settings
+    from tailtap.analysis.evaluation.evaluate import Direction, Settings
     from tailtap.analysis.evaluation.sources import Source
     from tailtap.analysis.evaluation.transactions import Transactions
     from tailtap.records.evaluation import From, Match
@@ -296,10 +296,9 @@ def evaluate(
     refused.
     """
     from tailtap.analysis.evaluation.clocks import known, parse_interval, told_by_tap
-    from tailtap.analysis.evaluation.settings import Settings
+    from tailtap.analysis.evaluation.evaluate import Settings
     from tailtap.analysis.evaluation.transactions import Transactions
     from tailtap.analysis.evaluation.values import parse_list
-    from tailtap.base.errors import InputError
 
     ps = parse_list(percentiles)
     where = Where(scheduler, chunk, jobs, quiet)
@@ -413,7 +412,6 @@ def _evaluate_captures(
         two_sides,
     )
     from tailtap.analysis.evaluation.transactions import transactions_by
-    from tailtap.base.errors import InputError, NothingMatched
 
     if egress is None:
         settings = replace(settings, nanoseconds=settings.nanoseconds and "both")
@@ -462,7 +460,6 @@ def _evaluate_pair(
     settings: Settings, ingress: Source, egress: Source, *, where: Where
 ) -> Evaluation:
     from tailtap.analysis.evaluation.many import Captures, evaluate_many
-    from tailtap.base.errors import TailtapError
 
     pair = Captures(ingress, egress, settings)
     with where.executor() as executor, where.progress() as progress:
@@ -487,7 +484,6 @@ def _evaluate_folder(
 ) -> None:
     from tailtap.analysis.evaluation.values import DEFAULT, parse_list
     from tailtap.analysis.runs.again import copy_of, evaluate_again, find, warm_up_of
-    from tailtap.base.errors import InputError, MachineError
     from tailtap.cli.results import PERCENTILES, print_hops, print_runs
     from tailtap.records.record import printed
     from tailtap.results.current import kept_current

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.errors import InputError
 from tailtap.cli.command import (
     CPUS,
     PATH,
@@ -141,7 +142,6 @@ def improve(
     --out holds every run, and improve.json. The exit status is 0 when the requirement holds in the
     end, 1 when violated, 5 when not shown.
     """
-    from tailtap.base.errors import InputError
     from tailtap.cli.progress import campaign_in
     from tailtap.measure.improve import improve as try_knobs
     from tailtap.measure.improve import settings_of
@@ -192,7 +192,6 @@ def _observed(
     settings: ImproveSettings,
 ) -> Plan:
     """The plan for a device that is there already. Raises `InputError`."""
-    from tailtap.base.errors import InputError
     from tailtap.measure.improve import Goal, plan_of_observed
     from tailtap.measure.observe.look import Options
 

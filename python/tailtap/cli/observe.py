@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command, watched, writes_into
-from tailtap.cli.terminal import say, unless, warn, warn_of
+from tailtap.cli.terminal import say, unless, warn, warn_of, width_of
 
 if TYPE_CHECKING:
     from tailtap.analysis.runs.folder import RunFolder
@@ -26,7 +26,6 @@ def _print(told: RecordingRecord, out: Path) -> None:
     from rich.console import Console
 
     from tailtap.cli.progress import drawn
-    from tailtap.cli.terminal import width_of
 
     Console(width=width_of(sys.stdout)).print(drawn(told.numbers))
     for count, why in (

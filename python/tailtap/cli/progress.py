@@ -9,8 +9,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tailtap.base.units import format_rate, format_time
 from tailtap.cli.terminal import folded, printable, warn, width_of
-from tailtap.measure.campaign import Listener, complaints, reasons, seconds_of
+from tailtap.measure.campaign import (
+    Campaign,
+    Listener,
+    complaints,
+    default_folder,
+    reasons,
+    seconds_of,
+)
 from tailtap.records.run import RunRecord
 
 if TYPE_CHECKING:
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
 
     from tailtap.analysis.live.numbers import Board
     from tailtap.experiment.plan import PlannedRun
-    from tailtap.measure.campaign import Campaign
     from tailtap.records.live import LiveFlow, LiveRecord
 
 
@@ -53,7 +60,6 @@ def measuring(numbers: LiveRecord) -> str:
 def brief(flow: LiveFlow, *, named: bool = False) -> str:
     """A flow so far: its rate, its highest supported percentile up to p99.9, what is lost."""
     from tailtap.analysis.evaluation.values import label
-    from tailtap.base.units import format_rate, format_time
 
     parts = [f"{flow.name}: {format_rate(flow.rate)}" if named else format_rate(flow.rate)]
     known = [one for one in flow.percentiles if one.supported and one.p <= 0.999]
@@ -185,7 +191,6 @@ class Bar(Lines):
 
     def _said(self) -> str:
         """The running run, and its rate: that which was asked for until packets are counted."""
-        from tailtap.base.units import format_rate
 
         run, latest = self._run, None if self.board is None else self.board.latest
         if run is None:
@@ -227,7 +232,6 @@ def campaign_in(
     one. `more` are fields of `Campaign`.
     """
     from tailtap.cli.caller import results_of_caller
-    from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.results.current import kept_current
 
     folder = out or default_folder(name)
@@ -268,8 +272,6 @@ class _View:
     def __init__(self, board: Board, settle: Callable[[], object]) -> None:
         from rich.console import Console
         from rich.live import Live
-
-        from tailtap.cli.terminal import width_of
 
         # Drawn by hand: a thread that redraws several times a second would disturb the machine.
         console = Console(stderr=True, width=width_of(sys.stderr))
@@ -339,7 +341,6 @@ def _table(flow: LiveFlow) -> Any:
     from rich.table import Table
 
     from tailtap.analysis.evaluation.values import label
-    from tailtap.base.units import format_time
 
     supported = [one for one in flow.percentiles if one.supported]
     table = Table(box=None, padding=(0, 2, 0, 0))

@@ -216,7 +216,6 @@ def completion(shell: Literal["bash", "zsh", "fish"], json: bool, quiet: bool) -
 
     from click.shell_completion import get_completion_class
 
-    from tailtap.cli.program import program
     from tailtap.records.printed import CompletionRecord
 
     made = get_completion_class(shell)

@@ -6,8 +6,8 @@ import json as json_module
 from collections.abc import Sequence
 from pathlib import Path
 
+from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.analysis.evaluation.transactions import (
     Transactions,

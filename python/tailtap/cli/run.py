@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap import library
+from tailtap.base.errors import InputError, MachineError, naming
 from tailtap.cli.command import (
     PATH,
     PERCENTILE,
@@ -136,7 +137,6 @@ def run(
     by more than --worse-than (1) or, after --within, not shown (5). "Worse" is wrong in at most 1 %
     of all cases, each other answer in at most 5 %. `vary`, `repeat` and `require` are left out.
     """
-    from tailtap.base.errors import InputError
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.campaign import default_folder
 
@@ -253,7 +253,6 @@ def stations_of_file(
     """
     if path is None:
         return None, None
-    from tailtap.base.errors import naming
     from tailtap.measure.testbed.boot.booting import booting_of, stations_of
     from tailtap.measure.testbed.model import cables_of, read_testbed
 
@@ -271,7 +270,6 @@ def _check(
     boots: Boots | None,
 ) -> Answer:
     """What is known before anything is made."""
-    from tailtap.base.errors import MachineError
     from tailtap.experiment.plan import make_plan
     from tailtap.measure.check import check_experiment
 

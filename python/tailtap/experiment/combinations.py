@@ -25,7 +25,7 @@ from typing import Any
 
 from tailtap.base.document import Document, KeyPath, dotted
 from tailtap.base.errors import InputError, WrongValue, did_you_mean
-from tailtap.experiment.tuning import VARIED, expanded
+from tailtap.experiment.sections import VARIED, expanded
 from tailtap.lab.topology.graphs import FORWARD, REVERSE
 from tailtap.records.run import CASE
 

@@ -31,8 +31,7 @@ from tailtap.experiment.line import (
     own_keys,
 )
 from tailtap.experiment.network import FlowName, Links, Over, check_links, joined, paths_of
-from tailtap.experiment.sections import Neighbours
-from tailtap.experiment.tuning import Tuning
+from tailtap.experiment.sections import Neighbours, Tuning
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.platforms import PLATFORMS

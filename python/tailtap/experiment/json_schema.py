@@ -17,7 +17,7 @@ from tailtap.base.registry import Registry
 from tailtap.experiment.combinations import OUTSIDE, SECTIONS, SINGLE
 from tailtap.experiment.fields import default_text, models_in, written
 from tailtap.experiment.model import Experiment
-from tailtap.experiment.tuning import ABLATION, VARIED
+from tailtap.experiment.sections import ABLATION, VARIED
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.instruments.taps.kinds import TAPS

@@ -50,8 +50,7 @@ from tailtap.experiment.network import (
     sent_as,
     with_links_over,
 )
-from tailtap.experiment.sections import GENERATOR, Event, Matching, check_events
-from tailtap.experiment.tuning import FULL
+from tailtap.experiment.sections import FULL, GENERATOR, Event, Matching, check_events
 from tailtap.lab import platforms as platform
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators.external import MOONSNIFF

@@ -41,7 +41,7 @@ from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import models_in, takes
 from tailtap.experiment.loops import LOOP, looped
 from tailtap.experiment.model import ON_TESTBED, Experiment
-from tailtap.experiment.tuning import NONE, expanded
+from tailtap.experiment.sections import NONE, expanded
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.platforms import PLATFORMS, declaring

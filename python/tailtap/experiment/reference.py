@@ -17,8 +17,7 @@ from tailtap.base.registry import Registry
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.fields import default_text, example_text, models_in, type_text
 from tailtap.experiment.model import Experiment
-from tailtap.experiment.sections import Event, Matching
-from tailtap.experiment.tuning import Without
+from tailtap.experiment.sections import Event, Matching, Without
 from tailtap.lab.forwarders import FORWARDERS
 from tailtap.lab.generators import GENERATORS
 from tailtap.lab.generators.external import External

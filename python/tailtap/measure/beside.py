@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailtap.host.changes.journal import Journal, read_all
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.lab.instruments.observing import Warning
 
 

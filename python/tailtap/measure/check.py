@@ -14,7 +14,7 @@ from tailtap.base.errors import TailtapError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.experiment.tuning import FULL, RUNTIME
+from tailtap.experiment.sections import FULL, RUNTIME
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting

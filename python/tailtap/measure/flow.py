@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailtap.analysis.evaluation.clocks import clocks_of
-from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.evaluate import Settings, evaluate_by, of_run
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings, of_run
 from tailtap.analysis.runs.folder import RunFolder, are_requests, evaluate_requests
 from tailtap.base.bugs import STORAGE, kept
 from tailtap.measure.campaign import now

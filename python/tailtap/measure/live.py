@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tailtap.analysis.causes.many import BRIEF_BYTES, size_of
 from tailtap.analysis.causes.stored import causes_of
-from tailtap.analysis.evaluation.settings import SECOND_NS, of_run
+from tailtap.analysis.evaluation.evaluate import SECOND_NS, of_run
 from tailtap.analysis.live.numbers import Board, CauseSums, Numbers, Watched
 from tailtap.analysis.live.written import Growing
 from tailtap.analysis.runs.folder import ExperimentFolder, are_requests

@@ -20,7 +20,7 @@ from tailtap.experiment.combinations import SECTIONS
 from tailtap.experiment.fields import models_in
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.reading import read_experiment
-from tailtap.experiment.tuning import Without, ablation, knobs_of, purpose_of
+from tailtap.experiment.sections import Without, ablation, knobs_of, purpose_of
 from tailtap.host.knobs import KNOBS
 from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.lab.forwarders import FORWARDERS

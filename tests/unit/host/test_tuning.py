@@ -22,7 +22,7 @@ from tailtap.host import knobs as table
 from tailtap.host.changes import clean, journal, kernel_values
 from tailtap.host.changes.journal import Journal, Owner, read_all
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.knobs.knob import Files, Knob, fixed
 from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning import apply as tuning

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -31,14 +31,10 @@ from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.judge import CONFIDENCE
 from tailtap.analysis.verdict.requirement import parse_percentile, parse_requirements
 from tailtap.analysis.verdict.runs import ANSWERS, judge_experiment
-from tailtap.base.document import Document, load
+from tailtap.base.document import Document, explain, load
 from tailtap.base.errors import InputError
 from tailtap.records.run import CASE
 from tailtap.records.verdict import Answer, ClaimEvidence, ClaimRow, Held, VerdictRecord
-
-if TYPE_CHECKING:
-    from tailtap.analysis.claims.model import Claim
-
 
 ALPHA = 0.05
 """The probability that a comparison that is wrong is called held, or one that is right is called
@@ -278,9 +274,6 @@ def claims_of(folder: Path) -> list[Claim]:
 def claims_in(document: Document) -> list[Claim]:
     """The claims of an experiment file. Raises `InputError` with the line."""
     from pydantic import ValidationError
-
-    from tailtap.analysis.claims.model import Claim
-    from tailtap.base.document import explain
 
     rows = document.data.get(SECTION, [])
     if not isinstance(rows, list):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tailtap.analysis.evaluation.evaluate import evaluate
+from tailtap.analysis.evaluation.evaluate import Settings, evaluate
 from tailtap.analysis.evaluation.many import Captures, evaluate_many
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.transactions import Transactions, evaluate_transactions
 from tailtap.analysis.evaluation.values import Histogram, WorstPacket
 from tailtap.records.evaluation import Percentile

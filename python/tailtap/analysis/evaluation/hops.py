@@ -24,8 +24,7 @@ from msgspec import structs
 
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.clocks import Clocks
-from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.evaluate import Settings, evaluate_by
 from tailtap.analysis.evaluation.values import (
     DEFAULT,
     NODE,

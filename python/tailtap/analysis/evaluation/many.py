@@ -16,10 +16,9 @@ from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
 from tailtap import _core
-from tailtap.analysis.evaluation.evaluate import concluded
+from tailtap.analysis.evaluation.evaluate import Settings, concluded
 from tailtap.analysis.evaluation.executors import Executor, Task, stopped
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import Source
 from tailtap.base.errors import MachineError, NotSplittableError, TailtapError
 

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from tailtap import _core
-from tailtap.analysis.evaluation.evaluate import evaluation_of
+from tailtap.analysis.evaluation.evaluate import SECOND_NS, Settings, evaluation_of
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import Source, Sources
 from tailtap.analysis.evaluation.values import DEFAULT
 from tailtap.base.errors import InputError, NothingMatched

@@ -24,7 +24,7 @@ from tailtap.analysis.figures.arranging import (
 )
 from tailtap.analysis.figures.kinds import BINS
 from tailtap.analysis.figures.model import Figure
-from tailtap.analysis.figures.quantities import TIME
+from tailtap.analysis.figures.quantities import TIME, parse_percentile
 from tailtap.analysis.figures.specification import Form, Grid, Mark, Specification
 from tailtap.analysis.runs.reader import fits
 from tailtap.analysis.runs.run import Run
@@ -180,8 +180,6 @@ def _table(figure: Figure, layout: Layout, pairs: Sequence[tuple[Placed, Run]]) 
     assert figure.beside is not None
     wanted = [*DEFAULT, 1.0]
     if figure.percentile is not None and figure.made.value is not None:
-        from tailtap.analysis.figures.quantities import parse_percentile
-
         wanted = [parse_percentile(figure.percentile)]
     rows: list[tuple[str, ...]] = []
     data: list[tuple[object, ...]] = []

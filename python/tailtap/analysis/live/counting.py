@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tailtap import _core
-from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.evaluation.values import (
     Column,
     Pair,

@@ -11,7 +11,7 @@ from decimal import Decimal
 from threading import Condition
 from typing import NamedTuple, Protocol
 
-from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
+from tailtap.analysis.evaluation.evaluate import SECOND_NS, Settings
 from tailtap.analysis.evaluation.values import DEFAULT, WorstPacket, label
 from tailtap.analysis.live.counting import NEVER, Counted, Counter, Histogram
 from tailtap.analysis.live.written import Written

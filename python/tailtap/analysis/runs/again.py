@@ -12,10 +12,10 @@ from typing import Any
 
 from tailtap.analysis.evaluation import Evaluation
 from tailtap.analysis.evaluation.clocks import clocks_of
+from tailtap.analysis.evaluation.evaluate import Settings, of_run
 from tailtap.analysis.evaluation.executors import Executor
 from tailtap.analysis.evaluation.hops import settings_of_hop, with_hops
 from tailtap.analysis.evaluation.many import Captures, Progress, evaluate_many
-from tailtap.analysis.evaluation.settings import Settings, of_run
 from tailtap.analysis.evaluation.values import HopCaptures
 from tailtap.analysis.runs.flows import summarize_run
 from tailtap.analysis.runs.folder import (

@@ -24,8 +24,8 @@ from tailtap.records.record import as_json, read, read_if_there
 from tailtap.records.run import EvaluationSettings, PlanRow, RunRecord
 
 if TYPE_CHECKING:
+    from tailtap.analysis.evaluation.evaluate import Settings
     from tailtap.analysis.evaluation.model import Evaluation
-    from tailtap.analysis.evaluation.settings import Settings
     from tailtap.analysis.evaluation.transactions import Transactions
     from tailtap.analysis.evaluation.values import HopCaptures
 

@@ -47,7 +47,7 @@ import numpy.typing as npt
 from tailtap.analysis.causes import trace as kinds
 from tailtap.analysis.causes.trace import Events, Trace, read_events
 from tailtap.analysis.clocks.host import GuestClock
-from tailtap.analysis.evaluation.settings import SECOND_NS
+from tailtap.analysis.evaluation.evaluate import SECOND_NS
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.records.datapath import GeneratorRecord

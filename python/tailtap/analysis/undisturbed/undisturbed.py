@@ -17,8 +17,8 @@ from tailtap.analysis.causes.late import SAMPLE_BYTES, capture_of, packets_of
 from tailtap.analysis.causes.trace import GUEST_EVENTS, Events, Trace, has_trace, load, load_guest
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import tables
+from tailtap.analysis.evaluation.evaluate import of_evaluation
 from tailtap.analysis.evaluation.model import SIDES, Evaluation
-from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.analysis.evaluation.values import Column, column, label
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed.stretches import (

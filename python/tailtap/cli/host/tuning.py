@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailtap.base.units import format_time, format_us
+from tailtap.base.units import format_time, format_us, ranges
 from tailtap.cli.command import CPUS, TIME, Answer, command, writes_into
 from tailtap.cli.host import purpose_options, sentence
 from tailtap.cli.terminal import say, unless, warn, warn_of
@@ -250,7 +250,6 @@ def noise(
     """
 
     from tailtap.base.files import write_json
-    from tailtap.base.units import ranges
     from tailtap.measure.noise import noise as watch
     from tailtap.records.machine import NOISE
     from tailtap.records.record import as_json

@@ -21,9 +21,8 @@ from tailtap.host.changes.journal import (
     remove_drafts,
 )
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.changes.processes import Folder
 from tailtap.host.changes.resource import Resource
-from tailtap.host.changes.systemd import SliceCpus, StoppedTimers, WakeUp
+from tailtap.host.changes.systemd import Folder, SliceCpus, StoppedTimers, WakeUp
 from tailtap.host.containers.domains import DomainFolder
 from tailtap.host.containers.lxc import Container
 from tailtap.host.containers.oci import Bundle

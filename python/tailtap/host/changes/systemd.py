@@ -1,20 +1,28 @@
-"""Units of systemd: timers that are stopped, and the CPUs that slices may use.
+"""What others started: their processes, and units of systemd.
 
-`systemctl` does and undoes it. What it sets is for this boot only (``--runtime``).
+Signals reach the process that was looked at, or none: its number is another one's once it has
+ended, a descriptor of it, pidfd_open(2), never is. `systemctl` stops timers and sets the CPUs that
+slices may use, for this boot only (``--runtime``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
+import signal
 import struct
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from tailtap.base.errors import MachineError
+from tailtap.base.proc import pids
 from tailtap.base.units import parse_cpus, ranges
+from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.resource import Resource, SameValue, Value
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
@@ -118,7 +126,7 @@ def _systemctl(*words: str) -> str:
 
 DEVICE = "/dev/cpu_dma_latency"
 _MICROSECONDS = struct.Struct("i")
-_held: dict[int, int] = {}
+_timers: dict[int, int] = {}
 """The open file by the wish that was written to it."""
 
 
@@ -142,7 +150,7 @@ class WakeUp(Resource):
         return f"{DEVICE} held at {self.microseconds} us"
 
     def read(self) -> bool:
-        return self.microseconds in _held
+        return self.microseconds in _timers
 
     def apply(self) -> None:
         file = -1
@@ -159,8 +167,114 @@ class WakeUp(Resource):
             raise MachineError(
                 f"{DEVICE} was told {self.microseconds} us, but the kernel says {found}"
             )
-        _held[self.microseconds] = file
+        _timers[self.microseconds] = file
 
     def undo(self, old: Value, applied: Value = None) -> None:
-        if not old and (file := _held.pop(self.microseconds, None)) is not None:
+        if not old and (file := _timers.pop(self.microseconds, None)) is not None:
             os.close(file)
+
+
+def send(pid: int, belongs: Callable[[int], bool], number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that `belongs`; nothing happens to any other, nor to this one.
+
+    The first process of the machine gets none either.
+    """
+    if pid in (1, os.getpid()):
+        return
+    with contextlib.suppress(ProcessLookupError), _held(pid) as held:
+        if belongs(pid):
+            if held is None:
+                os.kill(pid, number)
+            else:
+                signal.pidfd_send_signal(held, number)
+
+
+def end(
+    belongs: Callable[[int], bool],
+    seconds: float,
+    where: str,
+    number: int = signal.SIGKILL,
+    among: Callable[[], Iterable[int]] = pids,
+) -> None:
+    """Send a signal to all processes that belong there, of those `among`, until there are none.
+
+    Raises `MachineError`, which says `where` one is that does not end within so many seconds.
+    """
+    deadline = time.monotonic() + seconds
+    while found := [pid for pid in among() if belongs(pid)]:
+        if time.monotonic() > deadline:
+            raise MachineError(f"process {found[0]} {where} does not end")
+        for pid in found:
+            send(pid, belongs, number)
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def _held(pid: int) -> Iterator[int | None]:
+    """A descriptor of a process; None from a kernel before Linux 5.3."""
+    try:
+        held = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        yield None
+        return
+    try:
+        yield held
+    finally:
+        os.close(held)
+
+
+def network_of(pid: int | str) -> tuple[int, int] | None:
+    """What tells the network namespace of a process from others; None when it has ended."""
+    return network_at(Path(f"/proc/{pid}/ns/net"))
+
+
+def network_at(path: Path) -> tuple[int, int] | None:
+    """What tells the network namespace of a file from others; None when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def is_the_machine_s(network: tuple[int, int] | None) -> bool:
+    """Whether a network namespace is this process's own or that of the first process.
+
+    Such a one is no lab's, whatever a file says.
+    """
+    return network is not None and network in (network_of("self"), network_of(1))
+
+
+@dataclass(frozen=True)
+class Folder(Resource):
+    """A folder that only its owner can read; nothing but the journal says that it is tailtap's."""
+
+    kind: ClassVar[str] = "folder"
+    survives: ClassVar[bool] = True
+
+    path: str
+    """Absolute; its last part is a name that a lab gives."""
+
+    @property
+    def label(self) -> str:
+        return self.path
+
+    def read(self) -> bool:
+        with contextlib.suppress(OSError):  # of names that no file can have
+            return Path(self.path).is_dir()
+        return False
+
+    def apply(self) -> None:
+        try:
+            Path(self.path).mkdir(mode=0o700)
+        except OSError as error:
+            raise MachineError(f"cannot make the folder {self.path}: {error.strerror}") from error
+
+    def undo(self, old: Value, applied: Value = None) -> None:
+        if not old and is_ours(Path(self.path).name):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def pending(self, old: Value, applied: Value = None) -> bool:
+        return not old and is_ours(Path(self.path).name) and self.read()

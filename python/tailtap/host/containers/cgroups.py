@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text
-from tailtap.host.changes import processes
+from tailtap.host.changes import systemd
 
 ROOT = Path("/")
 DEATH_SECONDS = 5.0
@@ -113,7 +113,7 @@ def remove(name: str) -> None:
             return pid in _processes(top)
 
         where = f"in the control group {top}"
-        processes.end(belongs, DEATH_SECONDS, where, among=partial(_processes, top))
+        systemd.end(belongs, DEATH_SECONDS, where, among=partial(_processes, top))
         for folder, _, _ in os.walk(top, topdown=False):
             _remove_empty(Path(folder), deadline)
 

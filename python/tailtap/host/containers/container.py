@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 from tailtap.base import proc
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder, make_private, write_text
-from tailtap.host.changes import processes
+from tailtap.host.changes import systemd
 from tailtap.host.changes.journal import STATE, is_ours
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.containers import cgroups
@@ -173,7 +173,7 @@ class Contained(Resource):
         """The same as `undo`. Raises `MachineError` when something resists."""
         # First, as Podman's monitor would begin to clean up by itself.
         where = f"works for {self.folder} and"
-        processes.end(lambda pid: _works_for(self.folder, pid), REMOVAL_SECONDS, where)
+        systemd.end(lambda pid: _works_for(self.folder, pid), REMOVAL_SECONDS, where)
         for name in self.groups():
             cgroups.remove(name)
         deadline = time.monotonic() + REMOVAL_SECONDS

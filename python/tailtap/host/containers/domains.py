@@ -14,7 +14,7 @@ from typing import ClassVar
 from tailtap.base import proc
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_private
-from tailtap.host.changes import processes
+from tailtap.host.changes import systemd
 from tailtap.host.changes.journal import STATE
 from tailtap.host.changes.resource import Resource, Value
 
@@ -72,7 +72,7 @@ def remove(name: str) -> None:
     where = f"of the machine {name}"
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            processes.end(lambda pid: _machine_of(pid) == name, END_SECONDS, where, number)
+            systemd.end(lambda pid: _machine_of(pid) == name, END_SECONDS, where, number)
         except MachineError:
             if number == signal.SIGKILL:
                 raise

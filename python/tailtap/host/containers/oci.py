@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value, write_text
 from tailtap.base.proc import status
-from tailtap.host.changes.processes import is_the_machine_s, network_of
+from tailtap.host.changes.systemd import is_the_machine_s, network_of
 from tailtap.host.containers import cgroups
 from tailtap.host.containers.container import (
     DEVICES,

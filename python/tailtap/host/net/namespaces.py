@@ -13,8 +13,8 @@ from typing import ClassVar
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
 from tailtap.host.changes.journal import is_ours
-from tailtap.host.changes.processes import end, is_the_machine_s, network_at, network_of
 from tailtap.host.changes.resource import Joint, Resource, Value
+from tailtap.host.changes.systemd import end, is_the_machine_s, network_at, network_of
 from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.inside import NAMESPACES, inside, inside_those_left, set_up
 from tailtap.remote import CommandFailed

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.processes import network_at
 from tailtap.host.changes.resource import Resource, Value
+from tailtap.host.changes.systemd import network_at
 from tailtap.host.facts.machine import kernel_at_least
 from tailtap.host.net.inside import NAMESPACES, inside_those_left
 from tailtap.remote import CommandFailed

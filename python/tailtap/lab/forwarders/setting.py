@@ -22,7 +22,7 @@ from tailtap.base.errors import MachineError, TailtapError
 from tailtap.base.locks import wait_until
 from tailtap.base.proc import Stat, parse_stat
 from tailtap.base.schema import NoOptions
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.generators.flows import Version
 from tailtap.lab.generators.model import Traffic

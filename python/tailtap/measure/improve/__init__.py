@@ -29,7 +29,7 @@ from tailtap.experiment.combinations import CASES, VARY
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import plan_run
 from tailtap.experiment.reading import CheckedExperiment
-from tailtap.experiment.tuning import FULL, knobs_of
+from tailtap.experiment.sections import FULL, knobs_of
 from tailtap.host.facts.needs import require_root
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.tuning.apply import apply as set_all

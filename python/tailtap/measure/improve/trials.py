@@ -33,7 +33,7 @@ from tailtap.analysis.verdict.runs import ANSWERS, evidence_of
 from tailtap.base.errors import Interrupted, MachineError
 from tailtap.base.files import make_folder, move, remove_tree, slugify
 from tailtap.experiment.model import Experiment
-from tailtap.experiment.tuning import NONE, knobs_of, purpose_of
+from tailtap.experiment.sections import NONE, knobs_of, purpose_of
 from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import named
 from tailtap.host.knobs.tree import Purpose, Tree

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from msgspec import structs
 
+from tailtap.analysis.evaluation.evaluate import SECOND_NS, Settings
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.settings import SECOND_NS, Settings
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.live.numbers import Numbers, Watched

@@ -18,7 +18,7 @@ from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.base.files import read_text
 from tailtap.base.foreign import parse_json
 from tailtap.base.units import mask_cpus, parse_cpus
-from tailtap.host.changes.processes import network_at, network_of
+from tailtap.host.changes.systemd import network_at, network_of
 from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.inside import NAMESPACES, inside
 from tailtap.host.net.port_threads import device_interrupts

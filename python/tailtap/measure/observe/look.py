@@ -16,16 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tailtap.analysis.evaluation.evaluate import evaluate_by
+from tailtap.analysis.evaluation.evaluate import Settings, evaluate_by
 from tailtap.analysis.evaluation.model import SIDES
-from tailtap.analysis.evaluation.settings import Settings
 from tailtap.analysis.evaluation.sources import source_of
 from tailtap.analysis.evaluation.transactions import transactions_by
 from tailtap.analysis.runs.folder import main_kind
 from tailtap.base.errors import InputError
 from tailtap.base.units import format_count, format_rate, format_time, list_cpus
 from tailtap.host.changes import clean
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.instruments.taps.links import At, TapLink
 from tailtap.lab.served import Server, server_records

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tailtap.analysis.evaluation.settings import Settings
+from tailtap.analysis.evaluation.evaluate import Settings
 from tailtap.analysis.live.counting import NEVER
 from tailtap.analysis.live.numbers import (
     Board,

@@ -15,7 +15,7 @@ from tailtap.base.schema import fill_in
 from tailtap.experiment.line import Member, has_own_files
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.network import foresee_over
-from tailtap.experiment.tuning import FULL, NONE, knobs_of, purpose_of
+from tailtap.experiment.sections import FULL, NONE, knobs_of, purpose_of
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.facts.needs import require_programs, require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock

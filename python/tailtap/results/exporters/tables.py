@@ -17,8 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tailtap.analysis.evaluation import tables as files
-from tailtap.analysis.evaluation.evaluate import evaluate_by
-from tailtap.analysis.evaluation.settings import of_evaluation
+from tailtap.analysis.evaluation.evaluate import evaluate_by, of_evaluation
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
 from tailtap.records.evaluation import Side

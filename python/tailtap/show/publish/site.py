@@ -19,7 +19,7 @@ from tailtap.analysis.runs.reader import finished_runs, read_runs, with_result
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.document import load
 from tailtap.base.errors import Bug, InputError
-from tailtap.base.files import copy, drafted, make_folder, move, write_json, write_text
+from tailtap.base.files import copy, drafted, make_folder, move, slugify, write_json, write_text
 from tailtap.base.foreign import RECORD_BYTES, read_bytes, sha256
 from tailtap.records.machine import Environment
 from tailtap.records.record import Notice, as_json
@@ -235,7 +235,6 @@ def _machines(building: Building) -> tuple[list[SiteMachine], dict[str, Environm
 
 def _machine_name(environment: Environment, redactor: Redactor) -> str:
     """What the site calls a machine: the name of a file, too."""
-    from tailtap.base.files import slugify
 
     allowed = "hostnames" in redactor.allowed
     name = environment.hostname or ""

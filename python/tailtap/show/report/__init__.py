@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailtap.analysis.runs.reader import load_experiment, load_search
+from tailtap.analysis.runs.reader import load_experiment, load_search, select
 from tailtap.base.errors import Occupied
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.foreign import read_head
@@ -71,7 +71,7 @@ class Material:
     @cached_property
     def figures(self) -> list[Specification]:
         """The figures that the experiment need not ask for."""
-        from tailtap.show.report.causes.figures import cause_figures
+        from tailtap.show.report.causes import cause_figures
         from tailtap.show.report.figures import standard_figures
         from tailtap.show.report.hops import hop_figures
 
@@ -106,7 +106,6 @@ def gather(
     The arguments are those of `write_report`. Raises `InputError` as that does.
     """
     from tailtap.analysis.runs.groups import configurations
-    from tailtap.analysis.runs.reader import select
     from tailtap.analysis.verdict.runs import required_percentiles
 
     progress(f"reading {folder}")

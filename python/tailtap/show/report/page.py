@@ -38,8 +38,7 @@ from tailtap.records.search import ImproveRecord, SearchRecord
 from tailtap.records.verdict import ClaimRow, VerdictRow
 from tailtap.show.report import Material, readings, tables
 from tailtap.show.report.audit import MachineAudit, audits_of
-from tailtap.show.report.causes import CausesSection, causes_shown
-from tailtap.show.report.causes.figures import timeline_plot
+from tailtap.show.report.causes import CausesSection, causes_shown, timeline_plot
 from tailtap.show.report.figures import PANELLED, cut_short
 from tailtap.show.report.hops import Section as Hops
 from tailtap.show.report.hops import section as hop_section

@@ -22,8 +22,8 @@ from scapy.packet import Packet, Raw
 
 from tailtap.analysis.evaluation import Evaluation, evaluate
 from tailtap.analysis.evaluation.clocks import aligned
+from tailtap.analysis.evaluation.evaluate import of_evaluation
 from tailtap.analysis.evaluation.many import plan
-from tailtap.analysis.evaluation.settings import of_evaluation
 from tailtap.base.errors import InputError
 
 PACKETS, STEP_NS, TOOK_NS = 200, 40_000, 7_000

@@ -14,7 +14,7 @@ from children import speaking
 from tailtap.host.changes.clean import Leftover, find, remove, unresolved
 from tailtap.host.changes.journal import Journal, is_ours, read_all
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 
 
 @pytest.mark.parametrize("name", ["tt-0a1b2c-gen", "tt-ffffff-dut", "tt-000000-forwarder"])
@@ -69,7 +69,7 @@ def machine(tmp_path: Path) -> Path:
 
 DYING = """
 import os, signal, sys
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.changes.journal import Journal
 from tailtap.host.changes.kernel_values import KernelValue
 from pathlib import Path

@@ -16,7 +16,7 @@ import pytest
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Journal, Owner, locked, mark_undone, read_all
 from tailtap.host.changes.kernel_values import KernelValue
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from tailtap.base.errors import MachineError
-from tailtap.host.changes.processes import Folder
+from tailtap.host.changes.systemd import Folder
 from tailtap.host.changes.journal import Journal
 import signal
 

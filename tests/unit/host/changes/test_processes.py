@@ -11,7 +11,7 @@ import pytest
 from children import speaking
 
 from tailtap.base.errors import MachineError
-from tailtap.host.changes import processes
+from tailtap.host.changes import systemd
 from tailtap.host.changes.huge_pages import Pages, Reservation, needed, reservation
 from tailtap.host.changes.journal import Journal, read_all
 from tailtap.host.containers import domains
@@ -22,11 +22,11 @@ from tailtap.host.containers.oci import pid_in
 
 def test_a_signal_reaches_the_process_that_belongs() -> None:
     with subprocess.Popen(["sleep", "30"]) as child:
-        processes.send(child.pid, lambda _: False)
+        systemd.send(child.pid, lambda _: False)
         assert child.poll() is None
-        processes.send(child.pid, lambda pid: pid == child.pid)
+        systemd.send(child.pid, lambda pid: pid == child.pid)
         assert child.wait(10) == -signal.SIGKILL
-    processes.send(child.pid, lambda _: True)
+    systemd.send(child.pid, lambda _: True)
 
 
 def test_a_number_that_was_given_anew_meanwhile_ends_nobody() -> None:
@@ -38,7 +38,7 @@ def test_a_number_that_was_given_anew_meanwhile_ends_nobody() -> None:
             child.wait()
             return True
 
-        processes.send(child.pid, ends)
+        systemd.send(child.pid, ends)
     assert child.returncode == -signal.SIGKILL
 
 
@@ -50,16 +50,16 @@ def test_neither_the_first_process_nor_this_one_gets_a_signal(pid: int) -> None:
         asked.append(pid)
         return False
 
-    processes.send(pid, belongs, signal.SIGCONT)
+    systemd.send(pid, belongs, signal.SIGCONT)
     assert asked == []
 
 
 def test_the_machine_s_own_network_is_known() -> None:
-    assert processes.is_the_machine_s(processes.network_of(os.getpid()))
-    first = processes.network_at(Path("/proc/1/ns/net"))  # None where it may not be looked at
-    assert processes.is_the_machine_s(first) == (first is not None)
-    assert not processes.is_the_machine_s((0, 0))
-    assert not processes.is_the_machine_s(processes.network_at(Path("/nothing")))
+    assert systemd.is_the_machine_s(systemd.network_of(os.getpid()))
+    first = systemd.network_at(Path("/proc/1/ns/net"))  # None where it may not be looked at
+    assert systemd.is_the_machine_s(first) == (first is not None)
+    assert not systemd.is_the_machine_s((0, 0))
+    assert not systemd.is_the_machine_s(systemd.network_at(Path("/nothing")))
 
 
 def test_a_container_s_number_is_not_another_process(tmp_path: Path) -> None:
