@@ -60,7 +60,7 @@ def power(live: Live, tmp_path: Path) -> Iterator[dict[str, Any]]:
                "password_file": str(password_file(tmp_path))}  # fmt: skip
 
 
-def lab(live: Live, power: dict[str, Any], **boot: object) -> Path:
+def lab(live: Live, power: dict[str, Any] | None, **boot: object) -> Path:
     path = live.folder / "lab.yaml"
     images = {"vanilla": "vanilla", "rt": "rt"}
     boot = {"images": images, "append": USUAL, "timeout": "240 s", **boot}
@@ -159,3 +159,34 @@ def test_kernels_and_versions_of_control_groups_are_one_experiment(
 def statuses(out: Path) -> list[str]:
     runs = sorted((out / "runs").glob("*")) if (out / "runs").is_dir() else []
     return [record(path)["status"] for path in runs if (path / "run.json").exists()]
+
+
+FAR = """\
+name: far
+dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1]}
+traffic: {rate: 100 pkt/s, duration: 1 s, warm_up: 0 s, cpu: 0}
+trace: thin
+"""
+
+
+def test_a_host_of_debian_11_is_given_what_it_lacks(tmp_path: Path) -> None:
+    """Its Python is 3.9, once replaced by ours; of its kernel the check says what is missing."""
+    with live_machine(tmp_path, ["vanilla"], "bullseye") as old:
+        path = lab(old, None, via="kexec")
+        (tmp_path / "far.yaml").write_text(FAR)
+        run = ["run", str(tmp_path / "far.yaml"), "--testbed", str(path), "--check", "--json"]
+        asked, again, cables = (
+            subprocess.run(
+                [str(TAILTAP), *words], capture_output=True, text=True, timeout=600, check=False
+            )
+            for words in (run, run, ["testbed", "check", str(path), "--json"])
+        )
+        assert "dut: Python 3.9 is not 3." in asked.stderr
+        assert "copied" not in again.stderr
+        [checked] = json.loads(again.stdout)["runs"]
+        said = [row["message"].partition(" does not")[0] for row in checked["problems"]]
+        release = old.image.release
+        assert release.startswith("5.10.")
+        assert said == [f"dut: tap: Linux {release}", f"dut: trace: Linux {release}"]
+        told = json.loads(cables.stdout)
+        assert (told["hosts"][0]["kernel"], told["right"]) == (release, True), cables.stderr

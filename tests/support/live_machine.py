@@ -22,7 +22,7 @@ from grub_disk import grub_disk
 
 from tailtap.measure.testbed.image import HOST_KEY, Image, make_image
 
-BOOT_SECONDS = 120.0
+BOOT_SECONDS = 400.0
 EPOCH = 1_700_000_000
 USUAL = "console=ttyS0 ip=enp0s1:dhcp panic=0"
 ROM = "/usr/lib/ipxe/qemu/pxe-e1000.rom"
@@ -50,7 +50,7 @@ class Live:
     folder: Path
     image: Image
     realtime: Image
-    """The same with the real-time kernel."""
+    """The same with the last one of its kernels."""
     http_port: int
     """Where its iPXE looks for a script before it boots its default."""
 
@@ -95,17 +95,19 @@ def _with_one_key(folder: Path, kernels: Sequence[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def live_machine(folder: Path) -> Iterator[Live]:
-    """It has booted its default, from its disk."""
+def live_machine(
+    folder: Path, kernels: Sequence[str] = ("vanilla", "rt"), suite: str = "bookworm"
+) -> Iterator[Live]:
+    """It has booted its default, the first of its kernels, from its disk."""
     make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "login")]
     subprocess.run(make_key, check=True)
-    image, realtime = (
+    image, *others = [
         make_image(
-            folder / kernel, keys=folder / "login.pub", kernel=kernel, include=["grub-common"],
-            epoch=EPOCH,
+            folder / kernel, keys=folder / "login.pub", kernel=kernel, suite=suite,
+            include=["grub-common"], epoch=EPOCH,
         )
-        for kernel in _with_one_key(folder, ("vanilla", "rt"))
-    )  # fmt: skip
+        for kernel in _with_one_key(folder, kernels)
+    ]  # fmt: skip
     port, ours = free_port(), free_port()
     (folder / "ssh_config").write_text(CLIENT.format(port=port, folder=folder))
     (folder / "monitor.py").write_text(MONITOR.format(path=str(folder / "monitor")))
@@ -128,7 +130,7 @@ def live_machine(folder: Path) -> Iterator[Live]:
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((folder / "qemu.log").open("wb"))
         running = stack.enter_context(child(command, stdout=log, stderr=log))
-        live = Live(folder, image, realtime, ours)
+        live = Live(folder, image, others[-1] if others else image, ours)
         deadline = time.monotonic() + BOOT_SECONDS
         while live.ssh("true") is None:
             assert running.poll() is None, (folder / "qemu.log").read_text()
