@@ -191,34 +191,41 @@ def test_only_the_same_load_is_compared() -> None:
     assert "no-ranking" in [warning.code for warning in found.warnings]
 
 
-def test_what_a_load_does_not_have_is_not_in_its_name() -> None:
-    samples = []
-    for destination in ("198.19.0.1", "198.19.0.2"):
-        sent = {"rate": 10_000, "flows": {"dst": destination, "sport": None}}
-        more = {"parameters": {"traffic": sent}}
-        samples += [sample(name, 1, 1e4, more=more) for name in ("vm", "container")]
-    found = compare_loaded(samples)
-    labels = [load.load for load in found.loads]
-    assert labels == ["10 kpkt/s, flows 198.19.0.1", "10 kpkt/s, flows 198.19.0.2"]
+def to(destination: str) -> dict[str, object]:
+    """A load whose flows have no source port, which is not in its name."""
+    flows = {"dst": destination, "sport": None}
+    return {"parameters": {"traffic": {"rate": 10_000, "flows": flows}}}
 
 
 @pytest.mark.parametrize(
-    ("variable", "values"), [("direction", ("forward", "reverse")), ("flow", ("a", "b"))]
+    ("measured", "loads"),
+    [
+        (
+            [
+                sample(name, 1, 1e4, more=to(destination))
+                for destination in ("198.19.0.1", "198.19.0.2")
+                for name in ("container", "vm")
+            ],
+            ["flows 198.19.0.1", "flows 198.19.0.2"],
+        ),
+        *(
+            (
+                [
+                    replace(run, variables={**run.variables, name: way}, slug=f"{run.slug}-{way}")
+                    for way in ways
+                    for run in runs({"container": [1e4, 1.1e4], "vm": [1e4, 1.1e4]})
+                ],
+                [f"{name} {way}" for way in ways],
+            )
+            for name, ways in (("direction", ("forward", "reverse")), ("flow", ("a", "b")))
+        ),
+    ],
 )
-def test_flows_are_loads_not_configurations(variable: str, values: tuple[str, str]) -> None:
-    samples = [
-        replace(run, variables={**run.variables, variable: way}, slug=f"{run.slug}-{way}")
-        for way in values
-        for run in runs({"vm": [1e4, 1.1e4], "container": [1e4, 1.1e4]})
-    ]
-    found = compare_loaded(samples)
-    assert [(load.load, len(load.configurations)) for load in found.loads] == [
-        (f"10 kpkt/s, {variable} {value}", 2) for value in values
-    ]
-    assert {one.label for load in found.loads for one in load.configurations} == {
-        "vm",
-        "container",
-    }
+def test_flows_are_loads_not_configurations(measured: list[Run], loads: list[str]) -> None:
+    found = compare_loaded(measured).loads
+    assert [load.load for load in found] == [f"10 kpkt/s, {name}" for name in loads]
+    labels = [sorted(one.label for one in load.configurations) for load in found]
+    assert labels == [["container", "vm"]] * 2
 
 
 TRAFFIC = {"parameters": {"traffic": {"rate": 10_000}}}

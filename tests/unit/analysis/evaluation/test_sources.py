@@ -88,11 +88,6 @@ def test_a_ring_is_one_capture_in_the_order_of_its_stamps(tmp_path: Path, out: P
     assert list(each.items()) == counts
     again = evaluate(f"{folder}/c.pcap[0-2]", out)
     assert exact(again) and again.inputs.ingress.path.endswith("[0-2]")
-    # Both sides may be rings; and a stored evaluation knows them.
-    both = evaluate(folder, ring(tmp_path / "behind", passing()[1], ["x1", "x0"]))
-    assert exact(both)
-    both.write(tmp_path / "stored")
-    assert Evaluation.load(tmp_path / "stored").inputs == both.inputs
 
 
 def test_damage_in_a_file_of_a_ring_is_told_of_that_file(tmp_path: Path, out: Path) -> None:
