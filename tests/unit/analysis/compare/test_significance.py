@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,7 +192,7 @@ def test_only_the_same_load_is_compared() -> None:
     assert "no-ranking" in [warning.code for warning in found.warnings]
 
 
-def to(destination: str) -> dict[str, object]:
+def to(destination: str) -> dict[str, Any]:
     """A load whose flows have no source port, which is not in its name."""
     flows = {"dst": destination, "sport": None}
     return {"parameters": {"traffic": {"rate": 10_000, "flows": flows}}}
