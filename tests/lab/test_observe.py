@@ -256,8 +256,6 @@ def test_both_ways_are_two_runs(machine: Machine, tmp_path: Path) -> None:
         "--for",
         "1 s",
         "--both",
-        "--trace",
-        "none",
         "--json",
         *ANY_COST,
     ]
@@ -270,6 +268,9 @@ def test_both_ways_are_two_runs(machine: Machine, tmp_path: Path) -> None:
     assert [run["slug"] for run in found["runs"]] == ["001-observed", "002-observed-back"]
     there, back = (run["evaluation"]["counts"]["matched"] for run in found["runs"])
     assert there > RATE / 2 and BACK / 2 < back < there
+    for folder in (tmp_path / "out", tmp_path / "out/runs/002-observed-back"):
+        told = machine.tailtap("explain", str(folder), "--late", "p99", "--json")
+        assert told.returncode == 0, told.stderr
 
 
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -323,6 +323,18 @@ def move(path: Path, target: Path, *, below: Path) -> None:
         folder.sync()
 
 
+def name_again(path: Path, target: Path, *, below: Path) -> None:
+    """Give the file at `path` a second name, in another folder; `below` is that of both."""
+    with (
+        opened(path.parent, below=below) as source,
+        opened(target.parent, below=below) as folder,
+    ):
+        os.link(
+            path.name, target.name, follow_symlinks=False,
+            src_dir_fd=source.descriptor, dst_dir_fd=folder.descriptor,
+        )  # fmt: skip
+
+
 def make_link(path: Path, target: Path, *, below: Path) -> None:
     """Make a link to `target`; `below` and errors are those of `opened`."""
     with opened(path.parent, below=below) as folder:

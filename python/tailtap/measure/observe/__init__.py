@@ -26,7 +26,7 @@ from tailtap.analysis.live.numbers import Numbers, Watched
 from tailtap.analysis.live.written import Growing
 from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, are_requests, main_kind
 from tailtap.base.errors import InputError, Interrupted, TailtapError
-from tailtap.base.files import make_link, remove
+from tailtap.base.files import name_again, remove
 from tailtap.base.units import format_count
 from tailtap.host.facts import environment
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
@@ -345,8 +345,8 @@ def observe_prepared(
             run.record.warnings += notices(others)
         for run in runs[1:] if stopped.trace is not None else ():
             for name in (EVENTS, TRACE):
-                target = (runs[0].folder.path / name).resolve()
-                make_link(run.folder.path / name, target, below=run.folder.path)
+                first = runs[0].folder.path / name
+                name_again(first, run.folder.path / name, below=folder.path)
     except KeyboardInterrupt:
         for run in runs:
             run.end("interrupted", "stopped by the user")
