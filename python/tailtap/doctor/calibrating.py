@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from tailtap.analysis.evaluation.clocks import of_cards
 from tailtap.analysis.evaluation.evaluate import evaluate
-from tailtap.base.check import Check
+from tailtap.base.check import Check, State
 from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.base.units import FRAMING, format_rate
 from tailtap.doctor.calibration import (
@@ -145,10 +145,15 @@ class Bench:
         for first, second in self._pairs(came):
             yield self.length(first, second)
 
+    @property
+    def _lowest(self) -> int:
+        return min(FIRST_RATE, self.wanted.rate or FIRST_RATE)
+
     def _rates(self, size: int) -> Iterator[int]:
         """Rising to that which is asked for, or that of the line."""
         nic = self._of(self.sender).lent.nics[self.sender.card]
-        bits = LINE_BITS if (nic.speed_mbit or 0) <= 0 else (nic.speed_mbit or 0) * 1_000_000
+        mbit = nic.speed_mbit or 0
+        bits = mbit * 1_000_000 if mbit > 0 else LINE_BITS
         line = bits // (8 * (size + FRAMING))
         last = min(line, self.wanted.rate or line)
         rate = FIRST_RATE
@@ -204,7 +209,7 @@ class Bench:
         """Whether the driver sends from the memory of AF_XDP."""
         name = f"{self.sender}: AF_XDP"
         try:
-            sent = self._send(FIRST_RATE, SIZES[0], ["--count", str(FEW)], "af_xdp")
+            sent = self._send(self._lowest, SIZES[0], ["--count", str(FEW)], "af_xdp")
         except TailtapError as error:
             return Check(GENERATORS, name, "missing", str(error), "--generator af_packet serves")
         if sent.mode == "native":
@@ -233,7 +238,7 @@ class Bench:
             begin=["tap", *links, "--write", files, *clock, "--json"], event="ready"
         ).number
         words = ["--count", str(FEW), "--no-bypass"]
-        self._send(FIRST_RATE, SIZES[0], words, "af_packet")
+        self._send(self._lowest, SIZES[0], words, "af_packet")
         printed = host.ask(end=tap, within=0, sends=None).printed["links"]
         a, b = (parsed(first.host, printed[name], TappedLink, MachineError) for name in "ab")
         clocks = None if a.clock_device == b.clock_device else of_cards(a, b)
@@ -278,9 +283,10 @@ def _of_cards(name: str, host: LentHost, tell: Callable[[str], None]) -> Iterato
     """Each card, and whether it can be handed over and comes back. Cards on no bus cannot."""
     for card in host.cards:
         which, nic = f"{name}:{card}", host.lent.nics[card]
-        speed = f"{(nic.speed_mbit or 0) / 1000:g} Gbit/s" if nic.speed_mbit else "unknown speed"
+        mbit = nic.speed_mbit or 0
+        speed = f"{mbit / 1000:g} Gbit/s" if mbit > 0 else "unknown speed"
         said = f"driver {nic.driver or 'unknown'}, firmware {nic.firmware or 'unknown'}, {speed}"
-        state = "ok" if card in host.lent.able else "poor"
+        state: State = "ok" if card in host.lent.able else "poor"
         remedy = "" if state == "ok" else "stamps of the kernel serve, with its interrupts in them"
         yield Check(CARDS, which, state, f"{said}; {host.lent.stamping[card]}", remedy)
         if not nic.bus:
