@@ -280,12 +280,7 @@ def cpu_mask(cpus: Iterable[int]) -> str:
             return ",".join(reversed(groups))
 
 
-def mask_value(mask: str) -> int:
-    """The set that `cpu_mask` wrote, one bit for each CPU."""
-    return int(mask.replace(",", ""), 16)
-
-
 def mask_cpus(mask: str) -> tuple[int, ...]:
     """The CPUs in such a mask."""
-    value = mask_value(mask)
+    value = int(mask.replace(",", ""), 16)
     return tuple(cpu for cpu in range(value.bit_length()) if value >> cpu & 1)

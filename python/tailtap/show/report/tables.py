@@ -113,14 +113,9 @@ def of_runs(
     )
 
 
-def percentile_columns(groups: Sequence[Configuration]) -> list[float]:
-    """Every percentile that some run lists, ascending."""
-    return sorted({row.p for g in groups for m in g.members for row in m.evaluation.listed})
-
-
 def summary(groups: list[Configuration]) -> Table:
     """The latency of every run, a part for each configuration, and the floor (`wire`) under it."""
-    ps = percentile_columns(groups)
+    ps = sorted({row.p for g in groups for m in g.members for row in m.evaluation.listed})
     kept = {0.5, *(group.common_percentile for group in groups)}
     columns = (
         Column("run"),
