@@ -291,8 +291,10 @@ class Programs:
         process.wait(within)
         process.interrupt()
         printed = process.read_to_end(STOP_SECONDS).splitlines()
+        if not printed:
+            raise MachineError(process.failure())
         process.close()
-        return parse(printed[-1].encode()) if printed else {}
+        return parse(printed[-1].encode())
 
     def content(self, name: str) -> str:
         """A file that one of them wrote, in base64."""
