@@ -241,7 +241,7 @@ class Bench:
         self._send(self._lowest, SIZES[0], words, "af_packet")
         printed = host.ask(end=tap, within=0, sends=None).printed["links"]
         a, b = (parsed(first.host, printed[name], TappedLink, MachineError) for name in "ab")
-        clocks = None if a.clock_device == b.clock_device else of_cards(a, b)
+        clocks = None if a.clock_device == b.clock_device else of_cards(a.by_card, b.by_card)
         with tempfile.TemporaryDirectory(prefix="tt-") as folder:
             paths = [Path(folder, f"{name}.stamps") for name in "ab"]
             for path, one in zip(paths, (a, b), strict=True):

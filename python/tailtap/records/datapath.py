@@ -267,6 +267,11 @@ class TappedLink(Counts, kw_only=True, forbid_unknown_fields=True):
     cost_floor_ns: Number | None = None
     cost_clock_ns: Number | None = None
 
+    @property
+    def by_card(self) -> ByCard:
+        """The clock that its stamps are of."""
+        return ByCard(clock_device=self.clock_device, readings=self.readings)
+
 
 def of_core(links: Mapping[str, Mapping[str, Any]]) -> dict[str, TappedLink]:
     """What the taps of `_core` tell of each link; stamps of cards are one file."""

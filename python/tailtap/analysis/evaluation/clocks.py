@@ -331,7 +331,7 @@ def told_by_tap(path: Path, ingress: Path, egress: Path) -> Clocks:
                 f"it tells of {len(ours)} taps that wrote {capture.name}: give what `tailtap tap "
                 "--clock hardware --json` printed, and the captures by the names that it gave them"
             ).at(path)
-        found.append(ByCard(clock_device=ours[0].clock_device, readings=ours[0].readings))
+        found.append(ours[0].by_card)
     return of_cards(*found)
 
 

@@ -219,12 +219,12 @@ def _link(
         return
     if all(graph.has_namespace(port.node) for port in link.ends):
         one, other = link.ends
-        macs = [addresses[port].mac for port in link.ends if port in addresses]
+        macs = [addresses[port].mac if port in addresses else "" for port in link.ends]
         yield Step(
             namespaces.Link(
                 one.name, name_of(identity, one.node), index,
-                other.name, name_of(identity, other.node), index + 1, link.mtu, *macs,
-                queues=link.queues,
+                other.name, name_of(identity, other.node), index + 1,
+                link.mtu, macs[0], macs[1], link.queues,
             )
         )  # fmt: skip
         for port in guests:

@@ -86,9 +86,9 @@ def of_both(
     world.send(time + 90_000, back, answer, answered, back=True)
 
 
-def passing(world: World, count: int, **device: bool) -> World:
+def passing(world: World, count: int, *, router: bool = False) -> World:
     for number in range(count):
-        of_both(world, number, **device)
+        of_both(world, number, router=router)
     return world
 
 
