@@ -107,9 +107,9 @@ def boot(
 ) -> Answer:
     """Boot a host of a testbed once with a kernel and its parameters, and check that it came up so.
 
-    The key `boot` of the host says how: by kexec, GRUB or iPXE. Its default stays as it is. A host
-    that does not come back in time is switched off and on, if its key `power` says how. Then the
-    exit status is 3.
+    The key `boot` of the host says how: by kexec, GRUB, iPXE or a command. Its default stays as it
+    is. A host that does not come back in time is switched off and on, if its key `power` says how.
+    Then the exit status is 3.
     """
     from tailtap.base.schema import check_fields
     from tailtap.lab.platforms.boot import check_boot
