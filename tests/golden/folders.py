@@ -60,6 +60,36 @@ vary: {dut.route_by: [address, port]}
 repeat: 2
 """
 
+PLACED_FIGURES = """\
+figures:
+  - {kind: hdr, panels: traffic.rate,
+     series: {by: dut.platform, order: [container, bare-metal], names: {wire: Floor}}}
+  - {kind: worst, series: dut.platform}
+  - {kind: percentile, percentile: p99, over: traffic.rate, series: dut.platform, line: p99 < 1 ms}
+  - {kind: loss, over: {by: traffic.rate, order: [50 kpkt/s], names: {10 kpkt/s: slow}},
+     series: dut.platform}
+  - {kind: tail-latency, panels: traffic.rate, series: dut.platform}
+  - {kind: grades, series: dut.platform}
+  - {kind: shape}
+"""
+"""Figures whose panels, lines and values stand for what varies."""
+COUNTED_FIGURES = """\
+  - {kind: counter, counter: LOC, per: packet}
+  - {kind: counter, counter: NET_RX softirq, per: LOC}
+  - {kind: counter, counter: cycles}
+  - {kind: counter, counter: LOC, per: cycles}
+  - {kind: shape, method: tailtap}
+"""
+MODELLED_FIGURES = """\
+figures:
+  - {kind: divergence, series: dut.platform}
+  - {kind: thresholds}
+  - {kind: shape}
+  - {kind: shape, method: tailtap}
+  - {kind: stationarity, series: dut.platform}
+  - {kind: exceedances, panels: dut.platform}
+"""
+
 
 def own(folder: Path) -> None:
     """Ten finished runs and a failed one, as Parquet only."""
@@ -68,7 +98,7 @@ def own(folder: Path) -> None:
         "name: container-vs-bare-metal\nquestion: What does a container cost?\n"
         "require: [p99 < 1 ms, loss == 0]\nclaims:\n"
         "- {says: A wire keeps its time., for: {dut.platform: wire}, require: [p99 < 1 ms]}\n"
-        "- {says: Half are quicker than light., require: [median < 1 ns]}\n"
+        "- {says: Half are quicker than light., require: [median < 1 ns]}\n" + PLACED_FIGURES
     )
 
 
@@ -82,6 +112,7 @@ def modelled(folder: Path) -> None:
         latency = 4_000 + (random.pareto(3, 100_000) * 2_000).astype(np.int64)
         shutil.rmtree(run / "evaluation")
         write_tail(run / "evaluation", latency, lost=100 * (number - 1))
+    (folder / "experiment.yaml").write_text(f"name: modelled\n{MODELLED_FIGURES}")
 
 
 def captured(folder: Path) -> None:
@@ -146,6 +177,17 @@ def traced(folder: Path) -> None:
         text = "".join(";".join(map(str, row)) + "\r\n" for row in rows)
         (run / "interrupts.csv").write_text(text)
     (folder / "experiment.yaml").write_text("name: traced\n")
+
+
+def drawn(folder: Path) -> None:
+    """A run whose interrupts were counted on two CPUs, of which one is the device's."""
+    readers.write_drawn(folder)
+    [run] = folder.glob("runs/*")
+    head = "timestamp_us;LOC_Local_timer_interrupts_CPU1;LOC_Local_timer_interrupts_CPU0;"
+    head += "24_PCI-MSI_eth0_CPU1;NET_RX_softirq_CPU1"
+    rows = [head, "0;100;7;5;1", "1000000;350;9;5;11", "2000000;600;9;8;21"]
+    (run / "interrupts.csv").write_text("\r\n".join([*rows, ""]))
+    (folder / "experiment.yaml").write_text(readers.FIGURES + COUNTED_FIGURES)
 
 
 def observed(folder: Path) -> None:
@@ -372,12 +414,11 @@ def other(folder: Path) -> None:
 
 FOLDERS = {
     make.__name__: make
-    for make in (own, modelled, captured, traced, observed, searched, lossy, read, flows, placed,
-                 ranked, published, pos, strange, tools, broken, described, other)
+    for make in (own, modelled, captured, traced, drawn, observed, searched, lossy, read, flows,
+                 placed, ranked, published, pos, strange, tools, broken, described, other)
 } | {
     "improved": readers.write_trace,
     "guest": readers.write_guest,
     "line": readers.write_line,
-    "drawn": readers.write_drawn,
     "mixed": readers.write_imported,
 }  # fmt: skip

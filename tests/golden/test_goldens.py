@@ -21,6 +21,12 @@ def reported(story: Story, name: str, folder: str) -> None:
     story.page(f"report {name}".strip(), f"{folder}/report/index.html")
 
 
+def printed(story: Story, folder: str) -> None:
+    """What the figures of the experiment's file are drawn from."""
+    story.json("report printed", "report", folder, "--print", "--out", "printed")
+    story.files("printed", "printed", "*.csv")
+
+
 def own(story: Story) -> None:
     reported(story, "", "own")
     story.run("compare", "compare", "own", as_json=True)
@@ -32,6 +38,7 @@ def own(story: Story) -> None:
     for kind in FORMATS:
         story.json(f"export {kind}", "export", "own", "--to", kind, "--out", f"exported/{kind}")
     story.files("exported", "exported")
+    printed(story, "own")
 
 
 def ranked(story: Story) -> None:
@@ -43,6 +50,7 @@ def modelled(story: Story) -> None:
     story.run("model papers", "model", "modelled", "--method", "papers")
     story.run("verdict", "verdict", "modelled", *REQUIRED, as_json=True)
     reported(story, "", "modelled")
+    printed(story, "modelled")
     rewrite(story.folder / "modelled/runs/002-container-10000-2/run.json", valid=False)
     story.run("model invalid", "model", "modelled", "--figures")
 
@@ -138,6 +146,7 @@ def searched(story: Story) -> None:
 
 def drawn(story: Story) -> None:
     reported(story, "", "drawn")
+    printed(story, "drawn")
     story.run("interrupts", "interrupts", "drawn", as_json=True)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from blocks import enhanced, interface, section, statistics
 from captures import COMPRESSIONS, compressed, erf, mscap, pcap, stamps
 from captures import MICROSECONDS as MICROSECONDS_MAGIC
+from marks import RECORD, header
 
 from tailtap.analysis.evaluation.sources import Source
 from tests.simulation.draw import Draw
@@ -185,8 +186,8 @@ COARSE: dict[str, Write] = {
     "pcapng 10^-6": partial(pcapng, resolution=6),
 }
 """Formats of frames whose stamps are nanoseconds, and microseconds."""
-IDS = ("stamps", "mscap")
-"""Formats of ids alone."""
+IDS = ("stamps", "mscap", "marks", "pcapng")
+"""Formats in which packets are followed by their ids."""
 COUNTING = ("pcapng", "erf", "stamps")
 """Formats that can tell of missing packets begin so."""
 
@@ -227,9 +228,13 @@ def _compression(draw: Draw, side: str) -> str:
 
 
 def _of_ids(draw: Draw, side: str, folder: Path, capture: Recorded) -> Files:
-    name = draw.choice(f"{side} ids", IDS) if draw.has(f"{side} ids", 0.3) else "stamps"
+    name = draw.choice(f"{side} ids", IDS) if draw.has(f"{side} ids", 0.6) else "stamps"
     packets = [(row.stamp, row.number) for row in capture.rows]
-    if name == "mscap" and not capture.told:
+    if name == "marks":
+        data = _marks(capture)
+    elif name == "pcapng":
+        data = pcapng([(row.stamp, row.data) for row in capture.rows], capture.told)
+    elif name == "mscap" and not capture.told:
         data = mscap(packets)
     else:
         name, stored = "stamps", len(packets)
@@ -237,6 +242,13 @@ def _of_ids(draw: Draw, side: str, folder: Path, capture: Recorded) -> Files:
     path = folder / f"{side}.{name}"
     path.write_bytes(compressed(data, _compression(draw, side)))
     return Files(Source(str(path), (path,)), name, 1)
+
+
+def _marks(capture: Recorded) -> bytes:
+    rows = [(row.stamp, row.number, len(row.data), 0, 0, 1) for row in capture.rows]
+    stored = len(rows)
+    counts = (stored + capture.told, stored, capture.told, 0, 0, 0)
+    return header(counts, ((0, 0),), "moonsniff") + np.array(rows, RECORD).tobytes()
 
 
 def _ring(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from captures import frame, pcap
+from captures import pcap
 from marks import RECORD, write_marks
 from protocols import REFUSED, frames, kinds
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -125,20 +125,6 @@ def test_a_number_may_be_elsewhere_behind_the_device(tmp_path: Path) -> None:
         evaluate(paths[1], paths[1], key="udp.payload+0:4:le")
 
 
-def test_what_a_device_did_is_told_where_numbers_match(tmp_path: Path) -> None:
-    paths = pair(
-        tmp_path,
-        lambda n: bare(UDP(dport=53) / Raw(struct.pack("<I", number(n)))),
-        lambda n: bare(UDP(dport=54) / Raw(bytes(2) + struct.pack("<I", number(n)))),
-    )
-    found = evaluate(*paths, key="udp.payload+0:4:le", key_after="udp.payload+2:4:le")
-    assert found.device is not None and found.device.looked_at == PACKETS
-    assert [(row.what, row.before, row.after) for row in found.device.changes] == [
-        ("destination port", "53", "54"),
-        ("length", "32", "34"),
-    ]
-
-
 def test_two_clocks_are_aligned_by_a_number_on_each_side(tmp_path: Path) -> None:
     """Packets that went back have the number where each side has it."""
     ahead_ns = 1_000_000
@@ -244,68 +230,23 @@ SECOND = 1_000_000_000
 LATER_NS = 3_000_000
 
 
-def marked(levels: bool = False) -> np.ndarray:
-    """Packets one after the other, each with a key of its own."""
+def marked() -> np.ndarray:
+    """Packets one after the other, each with a key and a level of its own, as of a hash."""
     records = np.zeros(MARKS, RECORD)
     records["time"] = SECOND + np.arange(MARKS) * GAP_NS
     records["key"] = np.random.default_rng(7).integers(0, 2**63, MARKS, dtype=np.uint64)
     records["len"] = 60 + np.arange(MARKS) % 1400
-    if levels:
-        # As of a hash: half of all are of level 0, a quarter of level 1, ...
-        records["level"] = np.minimum(np.random.default_rng(8).geometric(0.5, MARKS) - 1, 16)
+    # Half of all are of level 0, a quarter of level 1, ...
+    records["level"] = np.minimum(np.random.default_rng(8).geometric(0.5, MARKS) - 1, 16)
     return records
 
 
-def behind_device(records: np.ndarray, latency_ns: np.ndarray | int) -> np.ndarray:
-    behind = records.copy()
-    behind["time"] += np.asarray(latency_ns, np.uint64)
-    return np.sort(behind, order="time")
-
-
-def test_marks_are_matched_as_packets_are(tmp_path: Path) -> None:
-    before = marked()
-    lost = np.zeros(MARKS, bool)
-    lost[[5, 600, 601]] = True
-    latency = np.random.default_rng(3).integers(1_000, LATER_NS, MARKS)
-    behind = behind_device(before[~lost], latency[~lost])
-    write_marks(tmp_path / "in.marks", before, key="packet-nat")
-    write_marks(tmp_path / "out.marks", behind, key="packet-nat")
-    found = evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True)
-    assert found.key == "packet-nat"
-    counts = found.counts
-    assert (counts.matched, counts.lost, counts.unmatched_egress) == (MARKS - 3, 3, 0)
-    expected = np.sort(latency[~lost])
-    assert found.max == expected[-1]
-    assert found.percentile(0.5).value == expected[(len(expected) + 1) // 2 - 1]
-
-
-def test_marks_meet_a_capture_of_the_same_packets(tmp_path: Path) -> None:
-    """Of which a tap keeps the ids."""
-    frames = [frame(number) for number in range(300)]
-    packets = [(SECOND + place * GAP_NS, data) for place, data in enumerate(frames)]
-    (tmp_path / "in.pcap").write_bytes(pcap(packets))
-    records = np.zeros(300, RECORD)
-    records["key"] = np.arange(300)
-    records["time"] = [time + 500 for time, _ in packets]
-    write_marks(tmp_path / "out.marks", records, key="moonsniff")
-    counts = evaluate(tmp_path / "in.pcap", tmp_path / "out.marks", throughout=True).counts
-    assert (counts.matched, counts.lost) == (300, 0)
-
-
-def test_keys_that_differ_are_refused(tmp_path: Path) -> None:
-    write_marks(tmp_path / "in.marks", marked(), key="packet-nat")
-    write_marks(tmp_path / "out.marks", marked(), key="packet-flow")
-    with pytest.raises(InputError, match="hashes of packet-flow with 160 B"):
-        evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True)
-    with pytest.raises(InputError, match="nobody can make packet:"):
-        evaluate(tmp_path / "in.marks", tmp_path / "in.marks", key="packet")
-
-
 def test_the_thinner_of_two_samples_counts(tmp_path: Path) -> None:
-    records = marked(levels=True)
+    records = marked()
     write_marks(tmp_path / "in.marks", records[records["level"] >= 2], samples=((0, 2),))
     thin = records[records["level"] >= 4]
-    write_marks(tmp_path / "out.marks", behind_device(thin, 700), samples=((0, 4),))
+    thin["time"] += np.uint64(700)
+    write_marks(tmp_path / "out.marks", thin, samples=((0, 4),))
     found = evaluate(tmp_path / "in.marks", tmp_path / "out.marks", throughout=True)
     counts = found.counts
     assert (counts.matched, counts.lost, counts.unmatched_egress) == (len(thin), 0, 0)
@@ -319,7 +260,7 @@ def test_packets_under_way_while_the_sample_changes_are_not_lost(
     first: int, second: int, tmp_path: Path
 ) -> None:
     """Thinner before the device first and behind it later; denser behind it first."""
-    records = marked(levels=True)
+    records = marked()
     latency = np.random.default_rng(3).integers(1_000, LATER_NS, MARKS)
     change = SECOND + MARKS // 2 * GAP_NS
     before = records["time"] < np.uint64(change)

@@ -18,7 +18,6 @@ from tailtap.analysis.figures.model import Figure, figures_in, file_names
 from tailtap.analysis.figures.specification import Specification
 from tailtap.analysis.figures.tables import grade
 from tailtap.analysis.figures.tails import correlation
-from tailtap.analysis.interrupts.runs import known
 from tailtap.analysis.runs.groups import WIRE_LIGHT
 from tailtap.analysis.runs.reader import load_experiment, read_runs
 from tailtap.analysis.runs.run import Run
@@ -51,37 +50,10 @@ def runs(tree: tuple[Path, Path]) -> list[Run]:
     return list(load_experiment(tree[0]).finished)
 
 
-def test_runs_stand_where_their_values_say(runs: list[Run]) -> None:
-    found = drawn(
-        runs,
-        kind="hdr",
-        panels="traffic.rate",
-        series={"by": "dut.platform", "order": ["bare-metal"], "names": {"wire": "Floor"}},
-    )
-    assert [panel.title for panel in found.panels] == ["10 kpkt/s", "50 kpkt/s"]
-    assert [(one.label, one.light in WIRE_LIGHT) for one in found.series] == [
-        ("bare-metal", False),
-        ("Floor", True),
-    ]
-    by_slug = {run.slug: run for run in runs}
-    for panel in found.panels:
-        for mark in panel.marks:
-            run = by_slug[mark.run]
-            assert run.variables["traffic.rate"] == panel.title
-            assert (run.platform == "wire") == (found.series[mark.series].label == "Floor")
-    # All repeats, and one strong line for each platform and rate: that of the worst.
-    lines = [mark for panel in found.panels for mark in panel.marks if mark.low is None]
-    assert {mark.run for mark in lines} == set(by_slug)
-    strong = {mark.run for mark in lines if mark.role == "main"}
-    for platform, rate in (("wire", 10_000), ("bare-metal", 50_000)):
-        repeats = [run for run in runs if run.platform == platform and run.rate == rate]
-        heights = {run.slug: run.percentile(0.99) for run in repeats}
-        worst = max(heights, key=lambda slug: heights[slug].value)  # type: ignore[union-attr]
-        assert [run.slug for run in repeats if run.slug in strong] == [worst]
-
-
 def test_a_curve_has_the_percentiles_of_its_run(runs: list[Run]) -> None:
-    found = drawn(runs, kind="hdr", runs={"dut.platform": "wire"}, repeats="worst")
+    floor = {"by": "dut.platform", "names": {"wire": "Floor"}}
+    found = drawn(runs, kind="hdr", runs={"dut.platform": "wire"}, repeats="worst", series=floor)
+    assert {one.light in WIRE_LIGHT for one in found.series} == {True}
     lines = [mark for panel in found.panels for mark in panel.marks if mark.low is None]
     assert {mark.role for mark in lines} == {"main"} and len(lines) == 2
     for mark in lines:
@@ -90,13 +62,6 @@ def test_a_curve_has_the_percentiles_of_its_run(runs: list[Run]) -> None:
             at = np.searchsorted(mark.x, 1 / (1 - p))
             row = run.percentile(p)
             assert row is not None and mark.y[at] == pytest.approx(row.value, rel=0.02)
-
-
-def test_what_varies_besides_is_in_the_names_of_lines(runs: list[Run]) -> None:
-    found = drawn(runs, kind="worst", series="dut.platform")
-    platforms, rates = ("wire", "bare-metal"), ("10 kpkt/s", "50 kpkt/s")
-    names = [f"{platform} · {rate}" for platform in platforms for rate in rates]
-    assert [one.label for one in found.series] == names
 
 
 def test_the_name_of_a_case_stands_for_its_values(tmp_path: Path) -> None:
@@ -114,43 +79,6 @@ def test_the_name_of_a_case_stands_for_its_values(tmp_path: Path) -> None:
         list(load_experiment(tmp_path).finished), kind="hdr", runs={"traffic.rate": "1 kpkt/s"}
     )
     assert [one.label for one in found.series] == ["plain", "tuned"]
-
-
-def test_percentiles_over_a_rate_have_the_intervals_of_the_worst_repeats(runs: list[Run]) -> None:
-    found = drawn(
-        runs,
-        kind="percentile",
-        percentile="p99",
-        over="traffic.rate",
-        series="dut.platform",
-        line="p99 < 1 ms",
-    )
-    assert found.x.quantity.text(10_000) == "10\u00a0kpkt/s" and not found.categories
-    for mark in (mark for mark in found.panels[0].marks if mark.role == "main"):
-        platform = found.series[mark.series].label
-        assert list(mark.x) == [10_000, 50_000]
-        assert mark.low is not None and mark.high is not None
-        for at, rate in enumerate((10_000, 50_000)):
-            same = [run for run in runs if run.platform == platform and run.rate == rate]
-            rows = [row for run in same if (row := run.percentile(0.99)) is not None]
-            worst = max(rows, key=lambda row: row.value)
-            assert (mark.y[at], mark.low[at], mark.high[at]) == (worst.value, worst.low, worst.high)
-
-
-def test_a_value_that_is_named_stands_beside_the_others(runs: list[Run]) -> None:
-    names = {"by": "traffic.rate", "order": ["50 kpkt/s"], "names": {"10 kpkt/s": "slow"}}
-    found = drawn(runs, kind="loss", over=names, series="dut.platform")
-    assert found.categories == ("50 kpkt/s", "slow")
-    (bare,) = [
-        mark
-        for mark in found.panels[0].marks
-        if mark.role == "main" and found.series[mark.series].label == "bare-metal"
-    ]
-    worst = [
-        max(run.loss or 0 for run in runs if run.platform == "bare-metal" and run.rate == rate)
-        for rate in (50_000, 10_000)
-    ]
-    assert list(bare.y) == worst and min(worst) > 0
 
 
 def test_invalid_runs_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -213,31 +141,6 @@ def test_a_published_run_stands_beside_ours_with_its_ratio(
     )
     ratios = [row[7] for row in same.tables[0].data]
     assert ratios and set(ratios) == {1.0}, "published are our own runs"
-
-
-def test_counters_are_told_by_kind_packet_and_second(tmp_path: Path) -> None:
-    run = write_run(tmp_path, 1, {"dut.platform": "bare-metal"}, packets=500)
-    head = "timestamp_us;LOC_Local_timer_interrupts_CPU1;LOC_Local_timer_interrupts_CPU0;"
-    head += "24_PCI-MSI_eth0_CPU1;NET_RX_softirq_CPU1"
-    rows = [head, "0;100;7;5;1", "1000000;350;9;5;11", "2000000;600;9;8;21"]
-    (run / "interrupts.csv").write_text("\r\n".join([*rows, ""]))
-    (found,) = load_experiment(tmp_path).finished
-    assert found.device_cpus == (1,)
-    assert known(found) == {"LOC": 500, "device": 3, "NET_RX softirq": 20}
-    runs = [found]
-    (mark,) = drawn(runs, kind="counter", counter="LOC", per="packet").panels[0].marks
-    assert list(mark.y) == [500 / (found.taps["ingress"].came or 0)]
-    (mark,) = drawn(runs, kind="counter", counter="LOC", per="second").panels[0].marks
-    assert list(mark.y) == [250]
-    (mark,) = drawn(runs, kind="counter", counter="NET_RX softirq", per="LOC").panels[0].marks
-    assert list(mark.y) == [20 / 500]
-    every = drawn(runs, kind="interrupts")
-    assert every.categories == ("LOC", "NET_RX softirq", "device")
-    assert list(every.panels[0].marks[0].y) == [250, 10, 1.5]
-    with pytest.raises(InputError, match="no run counted 'cycles'; they counted LOC, device"):
-        drawn(runs, kind="counter", counter="cycles")
-    with pytest.raises(InputError, match="no run counted 'LOC' and 'cycles'; they counted LOC"):
-        drawn(runs, kind="counter", counter="LOC", per="cycles")
 
 
 def test_the_file_is_read_again_with_lines(tmp_path: Path, runs: list[Run]) -> None:
@@ -421,20 +324,9 @@ def test_ensembles_have_a_value_of_each_model(tmp_path: Path, run: Run) -> None:
         for bursts in (0, 1, 4)
     ]
     runs = with_models(tmp_path, run, rows)
-    divergence = drawn(runs, kind="divergence", series="dut.platform")
-    assert divergence.categories == ("99.5 %", "99.9 %")
-    for mark in divergence.panels[0].marks:
-        assert sorted(zip(mark.x, mark.y, strict=True)) == [(0, 0.3)] * 3 + [(1, 0.1)] * 3
-    thresholds = drawn(runs, kind="thresholds")
-    assert [len(mark.x) for mark in thresholds.panels[0].marks] == [12]
-    assert any("The mean threshold is 80\u00a0ns" in note for note in thresholds.notes)
     (shape,) = drawn(runs, kind="shape").panels[0].marks
     assert sorted(shape.y[shape.x == 0]) == pytest.approx([-0.15, -0.15, -0.05, -0.05])
     assert list(shape.y[shape.x == 1]) == pytest.approx([0.25, 0.25])
-    still = drawn(runs, kind="stationarity", series="dut.platform")
-    assert {mark.test for mark in still.panels[0].marks} == {"ADF", "KPSS"}
-    assert all(mark.x == 50 for mark in still.panels[0].marks)
-    assert any("ADF has p < 0.05 for 33% and KPSS p > 0.05 for 100%" in one for one in still.notes)
     dots = drawn(runs, kind="exceedances", panels="dut.platform").panels
     assert [
         [tuple(np.concatenate((mark.x, mark.y))) for mark in panel.marks] for panel in dots
@@ -449,25 +341,6 @@ def test_runs_without_a_model_are_counted(tmp_path: Path, run: Run) -> None:
     assert any(note.startswith("1 run has no tail model") for note in found.notes)
     with pytest.raises(InputError, match="no run has a tail model"):
         drawn([run], kind="shape")
-
-
-UNITS = ("latency_ns", "loss", "power_w", "memory_bytes")
-"""The columns of a file of grades: as they are measured."""
-
-
-def test_table_6_has_the_largest_latency_of_each_cell(tmp_path: Path) -> None:
-    for number in range(1, 5):
-        values = {"dut.platform": "wire", "dut.kernel": "rt" if number > 2 else "vanilla"}
-        write_run(tmp_path, number, values, repeat=number, packets=500)
-    runs = list(load_experiment(tmp_path).finished)
-    (table,) = drawn(runs, kind="tail-latency", panels="dut.kernel", series="dut.platform").tables
-    assert table.heads == ("", "vanilla", "rt")
-    largest = [run.maximum or 0 for run in runs]
-    assert [row[2] for row in table.data] == [max(largest[:2]), max(largest[2:])]
-    (graded,) = drawn(runs, kind="grades", series="dut.kernel").tables
-    assert [head for head in graded.data_heads if head in UNITS] == list(UNITS)[:2]
-    assert [row[0] for row in graded.rows] == ["vanilla", "rt"]
-    assert any(cell.startswith("✓✓✓") for row in graded.rows for cell in row[1:2])
 
 
 def test_grades_are_steps_from_the_best_value() -> None:
