@@ -123,6 +123,8 @@ def test_damaged_packets_change_nothing(
     assert len(served._sessions) <= MOST_OPENING + 3
     assert machine.status() == "on"
     assert client.get_power() == {"powerstate": "on"}
+    client.set_bootdev("network")
+    assert client.get_bootdev()["bootdev"] == "network"
     works(served)
 
 

@@ -121,18 +121,6 @@ def test_each_controller_tells_whose_it_is(tmp_path: Path) -> None:
         assert states == ["off", "on", "off"]
 
 
-def test_pyghmis_client_switches(served: Served) -> None:
-    client = Command("127.0.0.1", USER, PASSWORD, port=served.ports[0])
-    try:
-        assert client.get_power() == {"powerstate": "off"}
-        client.set_power("on", wait=10)
-        assert client.get_power() == {"powerstate": "on"}
-        client.set_bootdev("network")
-        assert client.get_bootdev()["bootdev"] == "network"
-    finally:
-        client.ipmi_session.logout()
-
-
 def test_only_suite_17_is_spoken(served: Served) -> None:
     done = served.ipmitool("chassis", "power", "status", suite="3")
     assert done.returncode == 1

@@ -167,7 +167,8 @@ def living(tree: Tree, folder: Path, patch: pytest.MonkeyPatch) -> Systemctl:
     """What a machine does with what is written: resctrl, and systemd with a timer and slices."""
     played(patch, tree.root)
     systemd = playing_systemd(folder / "systemd", tree.root, patch)
-    systemd.set("fstrim.timer", ActiveState="active")
+    for name, active in (("apt-daily", "active"), ("fstrim", "active"), ("man-db", "inactive")):
+        systemd.set(f"{name}.timer", ActiveState=active)
     for unit in ("system.slice", "user.slice", "init.scope"):
         systemd.set(unit, AllowedCPUs="")
     return systemd

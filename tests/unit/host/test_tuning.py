@@ -116,7 +116,12 @@ def test_a_plan_names_what_it_sets_and_what_it_leaves(tree: Tree) -> None:
         plan(tree, purpose, ["nothing"])
 
 
-def test_the_interface_of_the_default_route_is_left_alone(tree: Tree, journals: Path) -> None:
+@pytest.mark.parametrize("recommended", [True, False])
+def test_the_interface_of_the_default_route_is_left_alone(
+    tree: Tree, journals: Path, monkeypatch: pytest.MonkeyPatch, *, recommended: bool
+) -> None:
+    """Also where a knob is only to compare."""
+    monkeypatch.setattr(table, "KNOBS", (replace(STEERING, recommended=recommended),))
     both = Purpose.of(tree, cpus="2-3", interfaces=["eth0", "eth1"])
     [change] = plan(tree, both, ["steering"], disruptive=True).changes
     assert change.purpose.interfaces == ("eth1",)
@@ -128,17 +133,6 @@ def test_the_interface_of_the_default_route_is_left_alone(tree: Tree, journals: 
     left = plan(tree, only, ["steering"], disruptive=True)
     assert not left.changes
     assert left.left == [("steering", "the default route is by eth0")]
-
-
-def test_what_is_only_to_compare_is_set_beside_the_default_route(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table, "KNOBS", (replace(STEERING, recommended=False),))
-    both = Purpose.of(tree, cpus="2-3", interfaces=["eth0", "eth1"])
-    [change] = plan(tree, both, ["steering"], disruptive=True).changes
-    assert change.purpose.interfaces == ("eth1",)
-    only = plan(tree, both.without({"eth1"}), ["steering"], disruptive=True)
-    assert (only.changes, only.left) == ([], [("steering", "the default route is by eth0")])
 
 
 def test_nothing_to_set_writes_no_journal(tree: Tree, journals: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ vary:
   dut.boot: ["", "nohz_full={cpus}"]
 repeat: 2
 """
+FORWARDERS, ONCE = "dut.forwarder: [tc-mirred, xdp]", {"repeat: 2": "repeat: 1"}
 PLAIN, NOHZ = Wanted(None, ""), Wanted(None, "nohz_full=1,2")
 
 
@@ -54,6 +56,17 @@ class Boots:
         )
 
 
+@dataclass
+class Asked(FakeStation):
+    """Keeps what device each question before a run is about."""
+
+    devices: list[dict[str, Any]] = field(default_factory=list)
+
+    def foresee(self, setup: Setup) -> Foreseen:
+        self.devices.append(setup.experiment["dut"])
+        return super().foresee(setup)
+
+
 def made(
     folder: Path, boots: Boots, text: str = TEXT, *, resume: bool = False
 ) -> list[dict[str, Any]]:
@@ -78,58 +91,48 @@ def test_runs_of_one_boot_follow_each_other_within_a_repeat(tmp_path: Path) -> N
     assert lines == [("", ""), ("nohz_full={cpus}", "nohz_full=1,2")] * 4
 
 
-def test_the_host_of_a_guest_is_booted_by_keys_of_its_own(tmp_path: Path) -> None:
-    boots = Boots()
-    text = TEXT.replace("dut.forwarder: [tc-mirred, xdp]", "dut.platform: [vm]")
-    text = text.replace("{cpus: [1, 2]}", "{cpus: [1, 2], host_kernel: rt}")
-    made(tmp_path, boots, text.replace("repeat: 2", "repeat: 1"))
-    assert boots.asked == [(1, Wanted("rt", ""))] * 2
-    varied = text.replace(", host_kernel: rt", "").replace("dut.boot:", "dut.host_boot:")
-    (other := tmp_path / "other").mkdir()
-    made(other, boots := Boots(), varied.replace("repeat: 2", "repeat: 1"))
-    assert boots.asked == [(1, PLAIN), (1, NOHZ)]
-
-
 def test_a_check_asks_the_host_of_a_guest_for_no_boot_but_the_guest_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     source = tmp_path / "e.yaml"
     source.write_text(
         "name: a\ntraffic: {}\ndut: {platform: vm, tuning: full, kernel: rt, boot: mce=off, "
         "host_kernel: rt, host_boot: nohz_full=1}\n"
     )
-    station, asked = FakeStation(name="device"), list[dict[str, Any]]()
-    foresee = station.foresee
-
-    def noting(setup: Setup) -> Foreseen:
-        asked.append(setup.experiment["dut"])
-        return foresee(setup)
-
-    monkeypatch.setattr(station, "foresee", noting)
-    out = tmp_path / "out"
-    check_experiment(read_experiment(source), out, everywhere(station), Boots())
-    [dut] = asked
+    station = Asked(name="device")
+    check_experiment(read_experiment(source), tmp_path / "out", everywhere(station), Boots())
+    [dut] = station.devices
     assert (dut["kernel"], dut["boot"], dut["tuning"]) == ("rt", "mce=off", "full")
     assert (dut["host_kernel"], dut["host_boot"]) == (None, "")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "asked"),
+    ("changes", "asked"),
     [
-        ('  dut.boot: ["", "nohz_full={cpus}"]\n', "", []),
-        # A guest boots its own kernel.
+        ({'  dut.boot: ["", "nohz_full={cpus}"]\n': ""}, []),
+        # A guest boots its own kernel; its host is booted by keys of its own.
         (
-            "dut.forwarder: [tc-mirred, xdp]",
-            "dut.platform: [bare-metal, vm]",
+            {FORWARDERS: "dut.platform: [bare-metal, vm]", **ONCE},
             [(1, PLAIN), (1, NOHZ), (1, None), (1, None)],
+        ),
+        (
+            {FORWARDERS: "dut.platform: [vm]", "2]}": "2], host_kernel: rt}", **ONCE},
+            [(1, Wanted("rt", ""))] * 2,
+        ),
+        (
+            {FORWARDERS: "dut.platform: [vm]", "dut.boot:": "dut.host_boot:", **ONCE},
+            [(1, PLAIN), (1, NOHZ)],
         ),
     ],
 )
-def test_nobody_is_booted_where_no_run_asks_for_it(
-    tmp_path: Path, old: str, new: str, asked: list[tuple[int, Wanted | None]]
+def test_who_is_booted_is_whom_a_run_asks_for(
+    tmp_path: Path, changes: dict[str, str], asked: list[tuple[int, Wanted | None]]
 ) -> None:
-    made(tmp_path, boots := Boots(), TEXT.replace(old, new))
-    assert boots.asked[:4] == asked
+    text = TEXT
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    made(tmp_path, boots := Boots(), text)
+    assert boots.asked == asked
 
 
 def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) -> None:
@@ -144,21 +147,13 @@ def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) ->
 
 
 def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     source = tmp_path / "e.yaml"
     source.write_text(
         "name: a\ntraffic: {}\ndut: {tuning: full}\nvary: {dut.boot: ['', nohz_full=1, mce=off]}\n"
     )
-    sends, forwards = FakeStation(name="sender"), FakeStation(name="device")
-    asked: list[dict[str, Any]] = []
-    foresee = forwards.foresee
-
-    def noting(setup: Setup) -> Foreseen:
-        asked.append(setup.experiment["dut"])
-        return foresee(setup)
-
-    monkeypatch.setattr(forwards, "foresee", noting)
+    sends, forwards = FakeStation(name="sender"), Asked(name="device")
     found = check_experiment(
         read_experiment(source),
         tmp_path / "out",
@@ -171,7 +166,7 @@ def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
         both, both, ["dut has no such kernel", *both],
     ]  # fmt: skip
     assert [one.message for one in found.runs[1].notes] == ["dut: it is booted with nohz_full=1"]
-    assert {(one["boot"], one["tuning"]) for one in asked} == {("", "runtime")}
+    assert {(one["boot"], one["tuning"]) for one in forwards.devices} == {("", "runtime")}
     gone = MachineError("device cannot be reached by ssh")
     away = FakeStation(name="device", fails={("site", "foresee"): gone})
     lost = check_experiment(read_experiment(source), tmp_path / "out", everywhere(away))

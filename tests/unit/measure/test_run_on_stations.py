@@ -215,18 +215,6 @@ def _measured(tmp_path: Path, station: FakeStation, device: FakeStation | None =
     return measure(_experiment(), _folders(tmp_path), None, stations=stations)
 
 
-def test_a_run_has_roles_on_two_stations(tmp_path: Path) -> None:
-    sends, forwards = _two(tmp_path)
-    _measured(tmp_path, sends, forwards)
-    assert {role for role, _ in sends.asked} == {"site", "generator", "timestamper"}
-    assert {role for role, _ in forwards.asked} == {"site", "dut"}
-    assert (sends.opened, sends.closed, forwards.opened, forwards.closed) == (1, 1, 1, 1)
-    # Each wrote where it is; all of it is here.
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "egress.stamps", "forwarder.log", "generator.json", "ingress.stamps"
-    }  # fmt: skip
-
-
 def test_the_machine_of_the_generator_is_described_where_it_is_another_one(tmp_path: Path) -> None:
     told = {"environment": {"hostname": "the sender"}, "tuning": {"role": "generator"}}
     sends, forwards = _two(tmp_path)

@@ -209,8 +209,9 @@ def test_commands_are_children_that_say_what_they_say(machine: Machine) -> None:
 
 def test_a_relay_that_is_killed_takes_its_command_along(machine: Machine) -> None:
     words = f"sleep 4713{os.getpid()}"
-    lost = machine.host.start(["sh", "-c", f"echo ready; exec {words}"])
+    lost = machine.host.start(["sh", "-c", f"echo ready; {words} & {words}"])
     assert lost.read_line(PATIENCE_SECONDS) == "ready"
+    assert until(lambda: len(processes(words)) >= 2)
     os.kill(lost.pid, signal.SIGKILL)
     assert until(lambda: not processes(words))
     assert machine.host.run(["echo", "on"]).stdout == "on\n"
@@ -232,8 +233,10 @@ def test_a_guest_that_ends_takes_its_commands_along(machine: Machine) -> None:
 def test_a_guest_whose_port_is_let_go_of_ends(machine: Machine) -> None:
     """The process that holds it was killed: nobody can ask for anything any more."""
     words = f"sleep 4715{os.getpid()}"
-    running = machine.host.start(["sh", "-c", f"echo ready; exec {words}"])
+    script = f"trap '' TERM HUP; echo ready; {words} & {words}"
+    running = machine.host.start(["sh", "-c", script])
     assert running.read_line(PATIENCE_SECONDS) == "ready"
+    assert until(lambda: len(processes(words)) >= 2)
     os.kill(machine.host._switch.pid, signal.SIGKILL)
     assert machine.agent.wait(PATIENCE_SECONDS) == 0
     assert until(lambda: not processes(words))

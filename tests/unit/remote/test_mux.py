@@ -45,16 +45,6 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(places)]
 
 
-@given(st.lists(FRAMES), st.lists(st.integers(0, 10_000)))
-def test_frames_come_out_as_they_went_in_however_they_are_split(
-    frames: list[Frame], cuts: list[int]
-) -> None:
-    decoder = Decoder()
-    whole = b"".join(encode(*frame) for frame in frames)
-    assert [found for piece in pieces(whole, cuts) for found in decoder.feed(piece)] == frames
-    assert not decoder.within
-
-
 @given(FRAMES, st.binary(min_size=1), st.lists(st.integers(0, 10_000)))
 def test_what_is_no_frame_is_refused_after_what_came_before_it(
     frame: Frame, garbage: bytes, cuts: list[int]

@@ -17,11 +17,6 @@ from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.systemd import Folder
 
 
-@pytest.mark.parametrize("name", ["tt-0a1b2c-gen", "tt-ffffff-dut", "tt-000000-forwarder"])
-def test_names_that_a_lab_gives(name: str) -> None:
-    assert is_ours(name)
-
-
 @pytest.mark.parametrize(
     "name",
     [

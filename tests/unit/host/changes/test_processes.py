@@ -220,33 +220,27 @@ def test_only_what_is_missing_is_reserved_and_given_back(machine: Path, pages: P
     assert not change.pending(entry.old)
 
 
-def test_pages_that_another_measurement_gave_back_meanwhile_are_not_kept(
-    machine: Path, pages: Pages
+@pytest.mark.parametrize(
+    ("free", "mib", "total", "left", "made"),
+    [
+        (3, 6, 10, 3, 10),  # the free ones are enough
+        # It has them all when the change is thought of, and none when that is made.
+        (0, 4, 0, 0, 2),
+        (3, 6, 7, 0, 10),
+    ],
+)
+def test_pages_of_another_measurement_are_neither_kept_nor_counted_on(
+    machine: Path, pages: Pages, free: int, mib: int, total: int, left: int, made: int
 ) -> None:
-    """It has them all when the change is thought of, and none when that is made."""
-    folder = machine / "sys/kernel/mm/hugepages/hugepages-2048kB"
-    (folder / "free_hugepages").write_text("0\n")
-    thought = reservation(4 * MIB, pages)
-    pages.resize(0)
+    """Those that are `free` before the change may be other ones when it is made."""
+    file = machine / "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+    file.write_text(f"{free}\n")
+    thought = reservation(mib * MIB, pages)
+    pages.resize(total)
+    file.write_text(f"{left}\n")
     with Journal.create(machine / "state").held(thought):
-        assert pages.total == 2
-    assert pages.total == 0
-
-
-def test_free_pages_of_another_measurement_are_not_counted_on(machine: Path, pages: Pages) -> None:
-    thought = reservation(6 * MIB, pages)
-    pages.resize(7)
-    (machine / "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").write_text("0\n")
-    with Journal.create(machine / "state").held(thought):
-        assert pages.total == 10
-    assert pages.total == 7
-
-
-def test_free_pages_are_enough(machine: Path, pages: Pages) -> None:
-    journal = Journal.create(machine / "state")
-    with journal.held(reservation(6 * MIB, pages)):
-        [record] = read_all(machine / "state")
-        assert [(entry.old["missing"], entry.new) for entry in record.entries] == [(0, 10)]
+        assert pages.total == made
+    assert pages.total == total
 
 
 def test_pages_of_one_size_are_for_one_measurement_at_a_time(machine: Path, pages: Pages) -> None:

@@ -65,33 +65,29 @@ def test_a_cache_that_nobody_divided_is_shared(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "own", "rest", "answer"),
+    ("asked", "cpus", "others", "own", "rest", "answer"),
     [
-        ("1-5", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "met"),
+        ("1-5", "1-5", "0,6-11", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "met"),
         # One way is filled by both.
-        ("1-5", "0=001ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
+        ("1-5", "1-5", "0,6-11", "0=001ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
         # A core of the device is in nobody's group.
-        ("1-4", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
+        ("1-5", "1-4", "0,6-11", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
         # The housekeeping core has the same ways.
-        ("0-5", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
+        ("1-5", "0-5", "0,6-11", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
         # Devices fill the highest of these ways, too.
-        ("1-5", "0=c0000;1=1ffff", "0=1ffff;1=1ffff", "not-met"),
+        ("1-5", "1-5", "0,6-11", "0=c0000;1=1ffff", "0=1ffff;1=1ffff", "not-met"),
+        # Cores 6 to 8 are in the same group; their cache is the other socket's, and shared.
+        ("1-5", "1-8", "0,9-11", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
+        ("5-6", "1-5", "0,6-11", "0=000ff;1=1ffff", "0=1ff00;1=1ffff", "not-met"),
     ],
 )
-def test_ways_of_their_own(tree: Tree, cpus: str, own: str, rest: str, answer: str) -> None:
+def test_ways_of_their_own(
+    tree: Tree, asked: str, cpus: str, others: str, own: str, rest: str, answer: str
+) -> None:
     group(tree, "device", cpus, own)
-    group(tree, ".", "0,6-11", rest)
+    group(tree, ".", others, rest)
     group(tree, "manualres", "", "0=20000;1=20000")
-    assert said(tree).answer == answer
-
-
-def test_the_other_socket_s_cache_does_not_matter(tree: Tree) -> None:
-    group(tree, "device", "1-8", "0=000ff;1=1ffff")
-    group(tree, ".", "0,9-11", "0=1ff00;1=1ffff")
-    assert said(tree, "1-5").answer == "not-met"  # cores 6 to 8 are in the same group
-    group(tree, "device", "1-5", "0=000ff;1=1ffff")
-    assert said(tree, "1-5").answer == "met"
-    assert said(tree, "5-6").answer == "not-met"
+    assert said(tree, asked).answer == answer
 
 
 def test_code_and_data_apart(tree: Tree) -> None:

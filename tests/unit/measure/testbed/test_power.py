@@ -104,13 +104,6 @@ def test_commands_switch(commands: dict[str, Any], tmp_path: Path) -> None:
     assert told == ["on", "off", "on", "off", "on"]
 
 
-def test_a_command_of_its_own_cycles(commands: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "machine.state").write_text("on\n")
-    power_of({**commands, "cycle": f"touch {tmp_path}/cycled"}).cycle()
-    assert (tmp_path / "cycled").exists()
-    assert not (tmp_path / "machine.log").exists()
-
-
 @pytest.mark.parametrize(
     ("printed", "state"),
     [("on", "on"), ("Chassis Power is off", "off"), ("outlet 3:\n  ON.", "on"), ("maybe", None),
@@ -188,14 +181,6 @@ def test_options_are_checked(tmp_path: Path, change: dict[str, Any], message: st
         power_of({**options, **change})
     assert str(found.value).startswith(message)
     assert "\n" not in str(found.value)
-
-
-def test_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path = password_file(tmp_path)
-    path.chmod(0o640)
-    options = {"kind": "ipmi", "address": "x", "user": USER, "password_file": str(path)}
-    with pytest.raises(InputError, match=f"has the mode 0640, .*: chmod 600 {path}"):
-        power_of(options)
 
 
 def test_every_kind_diagnoses_itself() -> None:
