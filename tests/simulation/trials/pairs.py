@@ -328,7 +328,7 @@ def named(made: Pair, found: Evaluation) -> None:
         if made.frames and row.number < STRANGE:
             assert packet.flow == made.traffic.name(row.number)
     stays = np.array([row.number not in gone for row in came])
-    if not made.apart:
+    if all(row.number < STRANGE for row in came):
         run = np.cumsum(stays)
         sizes = np.bincount(run[~stays], minlength=1)
         assert [packet.burst for packet in lost] == sizes[run[~stays]].tolist()

@@ -12,7 +12,7 @@ import pytest
 from captures import pcap, stamps
 from pairs import said
 from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import ARP, Ether
+from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
 from tailtap.analysis.evaluation import Evaluation, Settings
@@ -33,15 +33,13 @@ def frame(number: int, payload: bytes | None = None) -> bytes:
     return bytes(ether / headers / UDP(sport=port, dport=53) / Raw(filling))
 
 
-def captures_of(folder: Path, lost: Collection[int], kind: str = "pcap") -> Pair:
+def captures_of(folder: Path, lost: Collection[int]) -> Pair:
     """300 packets before the device, and those behind it that were not lost."""
     left = [number for number in range(COUNT) if number not in lost]
     sides = {"in": [(at(n), n) for n in range(COUNT)], "out": [(at(n) + LATENCY, n) for n in left]}
     for name, packets in sides.items():
-        framed = ((time, frame(number)) for time, number in packets)
-        written = pcap(framed) if kind == "pcap" else stamps(packets)
-        (folder / f"{name}.{kind}").write_bytes(written)
-    return folder / f"in.{kind}", folder / f"out.{kind}"
+        (folder / f"{name}.pcap").write_bytes(pcap((time, frame(n)) for time, n in packets))
+    return folder / "in.pcap", folder / "out.pcap"
 
 
 def at(number: int) -> int:
@@ -50,22 +48,6 @@ def at(number: int) -> int:
 
 def evaluated(pair: Iterable[Path], **settings: Any) -> Evaluation:
     return evaluate_by(Settings(throughout=True, **settings), *pair)
-
-
-def test_packets_without_the_key_neither_count_nor_end_a_burst(tmp_path: Path) -> None:
-    pair = captures_of(tmp_path, {20, 21, 22}, "stamps")
-    strange = bytes(Ether(dst="ff:ff:ff:ff:ff:ff") / ARP())
-    made = [(at(number), marked(number)) for number in range(COUNT)]
-    made[21:21] = [(at(20) + 1, strange), (at(20) + 2, strange)]
-    pair[0].write_bytes(pcap(made))
-    found = evaluated(pair, key="moonsniff")
-    assert found.counts.unkeyed_ingress == 2
-    assert [(one.position, one.burst) for one in found.losses()] == [(20, 3), (21, 3), (22, 3)]
-
-
-def marked(number: int) -> bytes:
-    headers = Ether() / IP(src="10.0.0.1", dst="10.0.1.1") / UDP(sport=1, dport=2)
-    return bytes(headers / Raw(number.to_bytes(4, "little") + b"\x55"))
 
 
 def test_the_first_ones_are_kept_of_many(tmp_path: Path) -> None:
