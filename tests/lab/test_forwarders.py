@@ -175,8 +175,9 @@ def test_every_packet_comes_through_in_order(name: str, machine: Machine, tmp_pa
     assert {str(cpu) for cpu in cpus} <= set(content["cpu_ns"])
     if forwarder not in IN_KERNEL:
         assert told["exit_status"] == 0
-        # Which of the two it was, the kernel guesses from what its ticks have met.
-        assert told["cpu_ns"]["user"] + told["cpu_ns"]["system"] > 0
+        # Which of the two it was, the kernel guesses from what its ticks have met. Ours sleeps
+        # between packets, and may take less than a tick for all of them.
+        assert sum(told["cpu_ns"].values()) > 0 or forwarder == "external"
         assert (made / told["log"]).stat().st_size > 0
     if forwarder == "suricata":
         assert told["version"].startswith("7.")

@@ -84,3 +84,22 @@ def test_a_generator_has_its_cards_for_the_run_and_no_longer(
         guest.get(Path(run, f"{side}.stamps"), tmp_path / side)
         assert stamps(tmp_path / side)["id"].tolist() == list(range(400))
     assert "generator-count" not in {warning["code"] for warning in made["warnings"]}
+
+
+def test_cards_are_calibrated_and_are_as_they_were(guest: GuestHost) -> None:
+    """Each card goes to vfio-pci and back, and its clock is read."""
+    text = TESTBED % "eth0"
+    guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/cards.yaml"], stdin=text)
+    words = ["calibrate", "/root/cards.yaml", "--rate", "200 pkt/s", "--length", "2 m", "--json"]
+    before = guest.run(["sh", "-c", STATE]).stdout
+    done = guest.run([*TAILTAP, *words], check=False, seconds=10 * SECONDS)
+    assert guest.run(["sh", "-c", STATE]).stdout == before
+    assert done.stdout, done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    states: dict[str, list[str]] = {}
+    for check in checks:
+        states.setdefault(check["area"], []).append(check["state"])
+    assert states["cables"] == ["ok"] * 2, checks
+    assert states["taps"] == ["ok"] * 2, checks
+    assert states["drivers and functions"] == ["ok"] * 6, checks
+    assert "ok" in states["clocks of cards"], checks
