@@ -421,7 +421,7 @@ class _Sending(TypedDict):
     back_end: str
     bypass: bool
 
-def generate(flows: Sequence[_Sending], *, cpus: Sequence[int] = ()) -> list[dict[str, Any]]:
+def generate(flows: Sequence[_Sending], *, cpus: Sequence[int] = ...) -> list[dict[str, Any]]:
     """Send flows (`rate` in pkt/s, `sizes` in bytes with FCS); generator.json of each.
 
     A thread on each of `cpus` sends its share of each flow through a queue of its own; without CPUs
