@@ -64,6 +64,7 @@ def test_threads_that_work_keep_what_they_need(namespace: Namespace, tmp_path: P
         assert set(status["Uid"].split()) == {NOBODY}
         status = status_of(tap.process)
         assert capabilities(status) == {DAC_OVERRIDE, NET_ADMIN, PERFMON, BPF}
+        wait_for(lambda: namespace.received("in") > 100, "packets of the generator")
         generator.terminate()
     links = tap.stop()["links"]
     assert links["link"]["stored"] > 0
