@@ -18,7 +18,7 @@ import pytest
 from made_records import made as record
 from terminals import command, shown
 
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.cli.console import print_table
 from tailtap.cli.machine import print_checks
 from tailtap.cli.progress import listener

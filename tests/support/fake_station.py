@@ -19,8 +19,7 @@ import numpy.typing as npt
 from made_records import keeping
 from stamps import write_sides
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Findings, MachineError
 from tailtap.records.machine import Environment, Kernel, Timekeeping
 from tailtap.records.run import Window
 from tailtap.remote.session import (

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check, Findings
+from tailtap.base.errors import Check, Findings
 from tailtap.base.schema import Size, Strict
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.lab.forwarders import Asked, Need, Serves, Setting

@@ -4,6 +4,9 @@ An error is a value: `what` happened, at which `place`, which `remedy` helps, an
 adds. Its text is made of these once and never read back: who must tell errors apart asks for the
 class, and who must say something else takes the fields. What a message says of a word that is not
 known is `did_you_mean`.
+
+What a machine can do is looked at beforehand: each thing is a `Check`, and `Findings` has the
+errors that would be.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import contextlib
 import datetime
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, ParamSpec, Self, TypeVar
 
 
 @contextlib.contextmanager
@@ -271,6 +275,51 @@ def restored(kind: type[E], fields: Mapping[str, object]) -> E:
     error = kind.__new__(kind, fields.get("what", ""))
     vars(error).update(fields)
     return error
+
+
+State = Literal["ok", "poor", "missing", "untested"]
+"""``poor`` works but harms measurements; ``untested`` could not be tried."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at, what was found, and what mends it (empty when nothing has to be)."""
+
+    area: str
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+    required: bool = False
+    """Whether ``tailtap run`` needs it."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass
+class Findings:
+    """Sentences: `problems` prevent it, `notes` should be known before it is made."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, others: Findings) -> None:
+        """Have these as well."""
+        self.problems += others.problems
+        self.notes += others.notes
+
+    def ask(self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What `question` answers; a `TailtapError` that it raises is a problem, and None.
+
+        It is what the real thing asks first, and makes nothing.
+        """
+        try:
+            return question(*args, **kwargs)
+        except TailtapError as error:
+            self.problems.append(str(error))
+            return None
 
 
 _ENGINES = ("podman", "crun", "runc", "container")

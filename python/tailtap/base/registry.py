@@ -23,8 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel
 
-from tailtap.base.check import Check
-from tailtap.base.errors import InputError, MachineError, TailtapError, did_you_mean, shown
+from tailtap.base.errors import Check, InputError, MachineError, TailtapError, did_you_mean, shown
 
 Row = TypeVar("Row")
 

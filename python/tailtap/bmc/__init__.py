@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.remote import ProgramMissing
 from tailtap.remote.local import require_program

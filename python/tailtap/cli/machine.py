@@ -13,7 +13,7 @@ from tailtap.cli.command import PATH, TIME, Answer, command
 from tailtap.cli.terminal import say, warn
 
 if TYPE_CHECKING:
-    from tailtap.base.check import Check
+    from tailtap.base.errors import Check
     from tailtap.bmc.serving import BmcEvent
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tailtap.base.check import Check
-from tailtap.base.errors import TailtapError
+from tailtap.base.errors import Check, TailtapError
 from tailtap.base.registry import OURS, Kind, Registry
 from tailtap.bmc import MACHINES
 from tailtap.doctor.machine import check_kernel, check_machine, check_nics

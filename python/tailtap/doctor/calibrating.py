@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from tailtap.analysis.evaluation.clocks import of_cards
 from tailtap.analysis.evaluation.evaluate import evaluate
-from tailtap.base.check import Check, State
-from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.base.errors import Check, InputError, MachineError, State, TailtapError
 from tailtap.base.units import FRAMING, format_rate
 from tailtap.doctor.calibration import (
     GENERATORS,

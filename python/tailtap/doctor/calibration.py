@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tailtap.base.check import Check, State
+from tailtap.base.errors import Check, State
 from tailtap.base.units import format_count, format_rate, format_share, format_time
 from tailtap.measure.testbed.model import Socket
 from tailtap.records.datapath import Generator

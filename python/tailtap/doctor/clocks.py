@@ -12,8 +12,7 @@ import numpy as np
 
 from tailtap.analysis.clocks.host import HostClock, clock_of_card, step_of
 from tailtap.analysis.evaluation.clocks import of_cards
-from tailtap.base.check import Check
-from tailtap.base.errors import InputError
+from tailtap.base.errors import Check, InputError
 from tailtap.base.units import format_time
 from tailtap.lab.instruments.taps.clock_readings import CardClock, read_clocks
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tailtap.base.bugs import foreseen
-from tailtap.base.check import Check, State
-from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.errors import Check, MachineError, State, TailtapError
 from tailtap.host.containers.cgroups import hierarchies
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.machine import physical_nics

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.remote.local import SYSTEM_PATH
 
 AREA = "programs"

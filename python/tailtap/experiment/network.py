@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
-from tailtap.base.check import Findings
 from tailtap.base.document import KeyPath, Misfit, require_fit
-from tailtap.base.errors import did_you_mean
+from tailtap.base.errors import Findings, did_you_mean
 from tailtap.base.schema import AS_WRITTEN, Matching, Ports, Strict, Written, name_words
 from tailtap.experiment.fields import as_misfit
 from tailtap.experiment.line import (

@@ -9,8 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import TailtapError
+from tailtap.base.errors import Findings, TailtapError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment

@@ -8,8 +8,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError, NotWritten
+from tailtap.base.errors import Findings, MachineError, NotWritten
 from tailtap.base.units import ranges
 from tailtap.experiment.line import ENDS, HOPS, QUEUES
 from tailtap.experiment.model import Experiment

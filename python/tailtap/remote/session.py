@@ -16,8 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast, get_type_hint
 
 import msgspec
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import Bug, InputError, MachineError, TailtapError, restored
+from tailtap.base.errors import Bug, Findings, InputError, MachineError, TailtapError, restored
 from tailtap.records.machine import Environment, Timekeeping
 from tailtap.records.record import Anything, Record, parsed
 from tailtap.records.run import Window

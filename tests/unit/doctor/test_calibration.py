@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.doctor.calibration import Apart, Step, of_generator, of_length, of_tap
 from tailtap.measure.testbed.model import Socket
 from tailtap.records.datapath import GeneratorRecord, Slip

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from experiment_files import check
 
-from tailtap.base.check import Findings
+from tailtap.base.errors import Findings
 from tailtap.host.cpu.cpus import usable
 from tailtap.lab.forwarders import Need
 from tailtap.measure.check import check_experiment

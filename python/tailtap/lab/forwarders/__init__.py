@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Findings
+from tailtap.base.errors import Findings
 from tailtap.base.registry import Kind, Registry
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut

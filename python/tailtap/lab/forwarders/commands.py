@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Check, Findings, MachineError
 from tailtap.base.schema import Strict, Time, check_command, fill_in
 from tailtap.host.net.pci import PciDriver
 from tailtap.lab.forwarders.dpdk import foresee_handing, handed_over

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import Findings, InputError, MachineError
 from tailtap.base.schema import Size, Strict
 from tailtap.host.changes.huge_pages import Pages, require_possible, reservation
 from tailtap.host.changes.kernel_values import KernelValue

@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Findings, MachineError
 from tailtap.base.schema import Time
 from tailtap.host.net.pci import VFIO
 from tailtap.lab.forwarders import dpdk

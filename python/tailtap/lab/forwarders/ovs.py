@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import Check, Findings, InputError, MachineError
 from tailtap.base.schema import Strict
 from tailtap.base.units import list_cpus
 from tailtap.lab.forwarders import dpdk

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Findings, MachineError
 from tailtap.base.proc import stat
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import list_cpus

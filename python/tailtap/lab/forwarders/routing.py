@@ -19,8 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import Findings, InputError, MachineError
 from tailtap.base.schema import Strict
 from tailtap.lab.forwarders.in_kernel import InKernel
 from tailtap.lab.forwarders.rules import RuleFile, read_rules

@@ -17,8 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.errors import Check, Findings, MachineError, TailtapError
 from tailtap.base.locks import wait_until
 from tailtap.base.proc import Stat, parse_stat
 from tailtap.base.schema import NoOptions

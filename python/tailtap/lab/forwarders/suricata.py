@@ -24,8 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import InputError, MachineError, shown
+from tailtap.base.errors import Findings, InputError, MachineError, shown
 from tailtap.base.schema import Matching, as_value_error
 from tailtap.base.units import parse_share
 from tailtap.lab.forwarders import dpdk

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Findings
+from tailtap.base.errors import Findings
 from tailtap.base.registry import Kind, Registry
 from tailtap.lab.generators.flows import Sending
 from tailtap.lab.generators.model import Traffic

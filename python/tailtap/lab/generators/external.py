@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from tailtap.base.check import Check, Findings
+from tailtap.base.errors import Check, Findings
 from tailtap.base.schema import (
     NoOptions,
     Reserved,

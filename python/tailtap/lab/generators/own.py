@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Check, Findings, MachineError
 from tailtap.base.schema import NoOptions
 from tailtap.base.units import format_rate, ranges
 from tailtap.host.facts.needs import AF_XDP, OPTIONS, missing_capabilities, refusal, require_socket

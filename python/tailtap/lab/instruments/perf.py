@@ -29,8 +29,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Findings, MachineError
 from tailtap.base.units import parse_cpus
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.lab.instruments.events import Encoding, Events, encodings

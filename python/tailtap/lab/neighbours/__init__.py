@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, Field, field_validator
 
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.base.registry import Kind, Registry
 from tailtap.base.schema import Cpus, Size, Strict, Time
 from tailtap.records import run as records

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Findings, MachineError
 from tailtap.base.registry import Kind, Registry
 from tailtap.host.changes.resource import Resource
 from tailtap.host.facts import machine as facts

@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Check, Findings, MachineError
 from tailtap.base.schema import NoOptions
 from tailtap.host.changes.resource import Resource
 from tailtap.lab.platforms.boot import (

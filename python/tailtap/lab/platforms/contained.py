@@ -15,8 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Check, Findings, MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.proc import ALLOWED, status
 from tailtap.base.schema import Size, Written

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tailtap
-from tailtap.base.check import Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Findings, MachineError
 from tailtap.host.containers.container import Contained
 from tailtap.host.containers.podman import Unpacked, unpacked
 from tailtap.lab.platforms.dut import OwnFiles

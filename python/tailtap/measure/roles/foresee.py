@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 
-from tailtap.base.check import Findings
-from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.base.errors import Findings, InputError, MachineError, TailtapError
 from tailtap.base.schema import fill_in
 from tailtap.experiment.line import Member, has_own_files
 from tailtap.experiment.model import Experiment

@@ -17,9 +17,8 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from tailtap.base.check import Check
 from tailtap.base.document import dotted, explain
-from tailtap.base.errors import InputError, MachineError, PackageMissing
+from tailtap.base.errors import Check, InputError, MachineError, PackageMissing
 from tailtap.base.locks import wait_until
 from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.base.schema import Matching, Strict, Time, check_command

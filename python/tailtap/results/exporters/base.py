@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from tailtap.analysis.runs.run import Run
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.base.files import drafted, make_folder
 from tailtap.base.writing import writing
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tailtap.analysis.evaluation.values import label
-from tailtap.base.check import Check
+from tailtap.base.errors import Check
 from tailtap.base.units import format_count, format_rate, format_share, format_time
 from tailtap.records.datapath import RateAsked, RatesRecord
 from tailtap.records.interrupts import InterruptsRun, OffsetRow

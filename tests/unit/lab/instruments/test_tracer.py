@@ -15,7 +15,7 @@ from children import child
 from guests import write_guest_run
 from traced import arrivals, simulate
 
-from tailtap.base.check import Findings
+from tailtap.base.errors import Findings
 from tailtap.lab.instruments.observing import Guest, Scope, Tracing
 from tailtap.lab.instruments.tracer import (
     FULL,

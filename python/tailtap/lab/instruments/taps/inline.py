@@ -14,8 +14,7 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path, PurePosixPath
 
-from tailtap.base.check import Check
-from tailtap.base.errors import InputError, MachineError, TailtapError
+from tailtap.base.errors import Check, InputError, MachineError, TailtapError
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping

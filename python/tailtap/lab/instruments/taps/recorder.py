@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field, field_validator
 
-from tailtap.base.check import Check
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Check, MachineError
 from tailtap.base.schema import Reserved, Strict, Time, check_command, fill_in
 from tailtap.host.changes.huge_pages import reservation
 from tailtap.host.net.pci import PciDriver

@@ -21,8 +21,7 @@ from typing import Any
 
 import msgspec
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError, TailtapError
+from tailtap.base.errors import Check, Findings, MachineError, TailtapError
 from tailtap.base.files import write_json
 from tailtap.base.units import format_share
 from tailtap.host.facts import machine as facts

@@ -39,8 +39,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import Check, Findings, InputError, MachineError
 from tailtap.base.files import read_text
 from tailtap.base.schema import Size
 from tailtap.base.units import list_cpus, ranges

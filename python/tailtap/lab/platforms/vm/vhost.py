@@ -22,8 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from tailtap.base.check import Check, Findings
-from tailtap.base.errors import MachineError
+from tailtap.base.errors import Check, Findings, MachineError
 from tailtap.base.schema import Cpus
 from tailtap.host.changes.huge_pages import reservation
 from tailtap.host.changes.resource import Resource

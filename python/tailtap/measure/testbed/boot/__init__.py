@@ -23,8 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from tailtap.base.check import Check
-from tailtap.base.errors import InputError, MachineError
+from tailtap.base.errors import Check, InputError, MachineError
 from tailtap.base.registry import Kind, OwnKind, Registry
 from tailtap.base.schema import (
     Matching,
