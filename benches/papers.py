@@ -3,8 +3,9 @@
 Usage: python -m benches.papers [FOLDER…], with the folders of finished experiments of
 examples/papers, whose figures are then stored in measured.json and stand on the page. Without
 folders, the page is made of what is stored. It is made of the experiment files themselves, of
-papers.yaml (what each figure of the documents shows, and the numbers that they print), and of
-measured.json.
+papers.yaml (what each figure of the documents shows and was measured with, and the numbers that
+they print), and of measured.json. How the plan of a file differs from what its papers had is
+written into the file, before the differences that somebody else wrote there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -26,10 +27,19 @@ from tailtap.analysis.runs.groups import configuration_label, configurations
 from tailtap.analysis.runs.reader import load_experiment, load_search, planned_runs
 from tailtap.analysis.runs.run import Experiment as Runs
 from tailtap.analysis.runs.run import Run
-from tailtap.base.units import format_count, format_share, format_size, format_time, parse_cpus
+from tailtap.base.units import (
+    format_count,
+    format_rate,
+    format_share,
+    format_size,
+    format_time,
+    parse_cpus,
+)
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
+from tailtap.lab.platforms.contained import ContainedOptions
+from tailtap.lab.platforms.vm import VmOptions
 from tailtap.measure.boots import asks, wanted_of
 from tailtap.measure.preconditions import stamp_bytes
 from tailtap.records.run import CASE
@@ -84,10 +94,14 @@ STAMPED = (
     "Stamps are of software; the paper's were of cards, as are those of a testbed with splitters "
     "by --set tap.clock=hardware."
 )
-FORWARDED = "Where the forwarder is DPDK's l2fwd, the paper's was {}'s."
-YOURS = " are yours; the paper had "
-"""Stands in the sentence on the machines of a paper, which the page has once."""
+YOURS = "Cards, CPUs and versions are yours; the paper had "
+"""Begins the sentence on the machines of a paper, which the page has once."""
+UNSAID = "The paper does not say"
 _NAME = re.compile(r"([a-z-]+?)-(tables?-|section-)?(\d+(?:-\d+)*)(?:-[a-z]+)*")
+
+
+Had = dict[str, list[str | int] | None]
+"""What a paper's runs had, by the names of `FACTS`; None where it does not say it."""
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,16 +109,15 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
     title: str
     by: str
-    had: str
-    """Its machines."""
-    forwarder: str = ""
-    """Whose layer 2 forwarder it had, where that was not DPDK's."""
+    had: Had
 
 
 class Shown(msgspec.Struct, forbid_unknown_fields=True):
     """A figure or a table of a paper, and the numbers that its text tells."""
 
     shows: str
+    had: Had = {}
+    """Where it is not what the whole paper's runs had."""
     published: list[str] = []
     data: str = ""
     """The repository that has its measurements; `DRAWINGS` where only drawings are published."""
@@ -292,22 +305,118 @@ def page(files: Sequence[PaperFile], papers: Papers, measured: Mapping[str, Meas
 
 def _documents(papers: Papers) -> str:
     return "\n".join(
-        f"| {name} | *{paper.title}* ({paper.by}) | {paper.had} |"
+        f"| {name} | *{paper.title}* ({paper.by}) | {_listed(paper.had[MACHINES] or [])} |"
         for name, paper in papers.documents.items()
     )
 
 
+def _kernel(name: str | None, boot: str) -> str:
+    return "nohz" if "nohz_full" in boot else name or "the one that was booted"
+
+
+def _host_kernel(one: Experiment) -> list[str]:
+    """Of a guest's machine."""
+    own = one.dut.settings
+    return [_kernel(own.host_kernel, own.host_boot)] if isinstance(own, VmOptions) else []
+
+
+def _cgroup(one: Experiment) -> list[str]:
+    own = one.dut.settings
+    return [str(own.cgroup or "that of the boot")] if isinstance(own, ContainedOptions) else []
+
+
+def _interrupts(one: Experiment) -> list[str]:
+    irq = one.dut.irq
+    return [irq if isinstance(irq, str) else format_count(len(irq), "CPU")]
+
+
+MACHINES = "machines"
+FACTS: Mapping[str, tuple[Callable[[Experiment], Iterable[str]], str]] = {
+    "generator": (lambda one: [one.traffic.generator], SENT),
+    "stamps": (lambda one: [one.tap.clock], STAMPED),
+    "forwarder": (lambda one: [one.dut.forwarder], ""),
+    "platform": (lambda one: [one.dut.platform], ""),
+    "kernel": (lambda one: [_kernel(one.dut.given("kernel"), one.dut.given("boot") or "")], ""),
+    "kernel of the guest's host": (_host_kernel, ""),
+    "version of control groups": (_cgroup, ""),
+    "number of CPUs": (lambda one: [str(len(one.dut.cpus))], ""),
+    "placement of interrupts": (_interrupts, ""),
+    "frame size": (lambda one: [f"{size} B" for size in one.traffic.sizes], ""),
+    "packet rate": (lambda one: [format_rate(one.traffic.rate)], ""),
+    "duration": (lambda one: [format_time(one.traffic.duration)], ""),
+    "load pattern": (lambda one: [one.traffic.pattern.kind], ""),
+    "number of flows": (lambda one: [str(one.traffic.flows)], ""),
+    "number of repeats": (lambda one: [str(one.repeat)], ""),
+    MACHINES: (lambda one: ["yours"], f"{YOURS}{{theirs}}."),
+}
+"""What a plan is compared in: what an experiment of it has, and the sentence where a paper had
+something else; a sentence of the usual form where there is none.
+"""
+
+
+MANY = 6
+"""So many values are listed; of more, the first and the last are said."""
+
+
+def _listed(values: Iterable[object]) -> str:
+    *most, last = map(str, values)
+    if len(most) >= MANY:
+        return f"at {len(most) + 1} values from {most[0]} to {last}"
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def found_differences(file: PaperFile, papers: Papers) -> list[str]:
-    """How the plan at the paper's scale differs from what all of its papers had, in sentences."""
+    """How the plan at the paper's scale differs from what its papers had, in sentences."""
     every = [one for _, one in file.whole.combinations]
-    generators = {one.traffic.generator for one in every}
-    clocks = {one.tap.clock for one in every}
-    forwarders = {one.dut.forwarder for one in every}
-    sources = {_document(one) for figure in file.figures for one in counterparts(figure)}
-    found = [SENT] if generators != {"external"} else []
-    found += [STAMPED] if clocks != {"hardware"} else []
-    had = {papers.documents[one].forwarder for one in sources} - {""}
-    return found + [FORWARDED.format(one) for one in had if "dpdk-l2fwd" in forwarders]
+    drawn = sorted(_drawn(file))
+    had = [{**papers.documents[_document(one)].had, **papers.figures[one].had} for one in drawn]
+    found, unsaid = [], []
+    for name, (read, sentence) in FACTS.items():
+        ours = dict.fromkeys(value for one in every for value in read(one))
+        known = [one[name] for one in had if name in one]
+        theirs = dict.fromkeys(str(value) for values in known for value in values or ())
+        more = [one for one in ours if one not in theirs]
+        missing = [one for one in theirs if one not in ours]
+        if not (known and ours):
+            continue
+        if not theirs:
+            unsaid.append(f"the {name} ({_listed(ours)} here)")
+        elif missing and sentence:
+            found.append(sentence.format(theirs=_listed(missing)))
+        elif missing and more:
+            found.append(f"The {name} is {_listed(more)}; the paper's was {_listed(missing)}.")
+        elif missing:
+            found.append(f"The {name} is nowhere {_listed(missing)}, as the paper's was.")
+        elif more:
+            found.append(f"The {name} is {_listed(more)}, too; the paper's was not.")
+    return [*found, *([f"{UNSAID} {_listed(unsaid)}."] if unsaid else [])]
+
+
+_FOUND = re.compile(
+    f"{re.escape(SENT)}|{re.escape(STAMPED)}|{YOURS}|({UNSAID} t|T)he ({'|'.join(FACTS)}) (is|\\()"
+)
+"""How a sentence begins that was found."""
+_KEY = "    differs:\n"
+"""The last key of each file: the differences at the papers' scale."""
+
+
+def with_differences(file: PaperFile, papers: Papers) -> str:
+    """The text of the file with what was found in the place of what once was."""
+    others = [one for one in _first(file.whole).differs if _FOUND.match(one) is None]
+    before, key, _ = file.path.read_text("utf-8").rpartition(_KEY)
+    lines = [
+        line
+        for sentence in (*found_differences(file, papers), *others)
+        for line in wrap(
+            sentence,
+            100,
+            initial_indent=6 * " " + "- ",
+            subsequent_indent=8 * " ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
+    return before + key + "\n".join(lines) + "\n"
 
 
 def _systems(papers: Papers) -> Iterator[str]:
@@ -338,6 +447,11 @@ def _public(files: Sequence[PaperFile], papers: Papers) -> Iterator[str]:
     yield ""
 
 
+def _drawn(file: PaperFile) -> set[str]:
+    """The figures of the papers of which it draws counterparts."""
+    return {one for figure in file.figures for one in counterparts(figure)}
+
+
 def _beside(files: Sequence[PaperFile]) -> set[str]:
     """The figures with published runs beside ours."""
     figures = [one for file in files for one in file.figures if one.beside is not None]
@@ -362,7 +476,7 @@ def _measured_on(one: Measured) -> str:
 
 def _head(file: PaperFile) -> Iterator[str]:
     name, first = file.name, _first(file.small)
-    sources = {_document(one) for figure in file.figures for one in counterparts(figure)}
+    sources = set(map(_document, _drawn(file)))
     path = f"examples/papers/{name}.yaml"
     yield from ("", f"## {first.question}", "")
     plan = make_plan(file.whole)
@@ -391,8 +505,7 @@ def _head(file: PaperFile) -> Iterator[str]:
 
 
 def _counterparts(file: PaperFile, papers: Papers, differs: Sequence[str]) -> Iterator[str]:
-    drawn = {one for figure in file.figures for one in counterparts(figure)}
-    beside = _beside([file])
+    drawn, beside = _drawn(file), _beside([file])
     yield from ("", "| figure | what it shows | printed | data |", "|---|---|---|---|")
     for one, row in papers.figures.items():
         if one in drawn:
@@ -482,8 +595,10 @@ def main(folders: Sequence[str]) -> None:
     measured = {**stored(), **dict(take(Path(folder)) for folder in folders)}
     text = msgspec.json.format(msgspec.json.encode(dict(sorted(measured.items()))), indent=1)
     (PAGES / "measured.json").write_bytes(text + b"\n")
-    written = page(read_files(), read_papers(), measured)
-    (PAGES / "README.md").write_text(written, "utf-8")
+    papers = read_papers()
+    for file in read_files():
+        file.path.write_text(with_differences(file, papers), "utf-8")
+    (PAGES / "README.md").write_text(page(read_files(), papers, measured), "utf-8")
 
 
 if __name__ == "__main__":
