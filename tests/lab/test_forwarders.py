@@ -226,19 +226,23 @@ vary: {{dut.forwarder: [{options}]}}
 @pytest.mark.parametrize(
     ("rules", "evaluated"), [pytest.param("none", 0, marks=pytest.mark.slow), ("many", EVALUATED)]
 )
-def test_so_many_rules_are_evaluated_for_every_packet(
+def test_so_many_rules_are_evaluated_for_every_packet_by_two_workers(
     rules: str, evaluated: int, machine: Machine, tmp_path: Path
 ) -> None:
     require("suricata")
     suricata = Path(SURICATA.find(LocalHost()))
     # Slowly: counting a call takes longer than the call.
-    text = experiment("suricata", f"{{rules: {rules}}}").replace("2 kpkt/s", "100 pkt/s")
+    text = experiment("suricata", f"{{rules: {rules}}}", [0, 1]).replace("2 kpkt/s", "100 pkt/s")
+    text = text.replace("warm_up:", "flows: {sport: 1000-1063}, warm_up:")
     with counted_calls(suricata, RULE, SEARCH) as calls:
         made, said = run(machine, tmp_path, text.replace("0.5 s", "2 s"))
     assert record(made)["status"] == "done", said
-    assert record(made)["forwarder"].get("rules_evaluated", 0) == evaluated
-    counts = Evaluation.load(made / "evaluation").counts
+    told, counts = record(made)["forwarder"], Evaluation.load(made / "evaluation").counts
+    assert told.get("rules_evaluated", 0) == evaluated
     assert counts.matched == counts.ingress
+    shares = [told["workers"][f"W#0{number}-tt-in"]["packets"] for number in (1, 2)]
+    assert min(shares) > counts.ingress / 10
+    assert sum(shares) > counts.ingress
     if rules == "none":
         assert calls[RULE] == 0
         return

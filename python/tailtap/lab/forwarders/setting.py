@@ -294,6 +294,7 @@ class Program:
         polls: bool = False,
         called: str = "forwarder",
         held: bool = False,
+        counted: Callable[[Sequence[str]], Mapping[str, Any]] | None = None,
     ) -> None:
         """Start `command`; it may take `ready_seconds` until its first packet.
 
@@ -301,13 +302,14 @@ class Program:
         is closed when the program has ended; it should contain the work folder. `holds_ns` is the
         longest time that the program keeps a packet on purpose. One that `polls` never waits for
         packets. Messages have what it is `called` before its `name`. A
-        daemon, which may close every descriptor, is `held` by a shell.
+        daemon, which may close every descriptor, is `held` by a shell. `counted` finds further
+        facts in the log of the program that has ended.
         """
         self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
         self.warnings: list[Mapping[str, str]] = []
         self._work, self._name, self._command = work, f"{called} {name}", list(command)
         self._version, self._facts = version, dict(facts or {})
-        self._polls, self._log_kept = polls, False
+        self._polls, self._counted, self._log_kept = polls, counted, False
         self.process: Process = work.host.start(
             ["sh", "-c", _HOLD if held else _START, name, str(work.path), *command]
         )
@@ -350,8 +352,10 @@ class Program:
         self.process.interrupt()
         wait_until(lambda: self.process.ended, STOP_SECONDS, 0.01)
         status = self.process.status
-        matches = (self._version.search(line) for line in self._work.log() if self._version)
+        lines = self._work.log()
+        matches = (self._version.search(line) for line in lines if self._version)
         version = next((match[1] for match in matches if match), None)
+        counted = {} if self._counted is None else self._counted(lines)
         self.close()
         return {
             "version": version,
@@ -359,6 +363,7 @@ class Program:
             "exit_status": status,
             "log": self._work.log_name if self._log_kept else None,
             **self._facts,
+            **counted,
         }
 
     def close(self) -> None:

@@ -59,6 +59,7 @@ _CONFIGURATION, _RULES = "suricata.yaml", "suricata.rules"
 _ERROR = re.compile(r"^E: (.+)")
 _REJECTED = re.compile(r"^E: detect: error parsing signature \"(.*)\" from file (\S+) at line")
 _LOADED = re.compile(r"([0-9]+) rules successfully loaded, ([0-9]+) rules failed")
+_CARRIED = re.compile(r"\((W#\S+)\) kernel: Packets ([0-9]+), dropped ([0-9]+)")
 _ID = re.compile(r"\bsid: *([0-9]+)")
 NAMED = 10
 ADDRESSES: Mapping[str, str] = {
@@ -187,13 +188,14 @@ class SuricataOptions(dpdk.DpdkOptions):
 
 
 class Suricata(Plain):
-    """``suricata``; its worker threads are pinned to the DuT's CPUs."""
+    """``suricata``; each port has a worker thread on each of the DuT's CPUs."""
 
     name = "suricata"
     summary = "The intrusion prevention system Suricata 7, between the ports (layers 2 to 7)."
     documentation = (
-        "Its worker threads are pinned to the DuT's CPUs. Needs `make forwarders`. Ready within "
-        "60 s: it compiles all rules first. In the mode dpdk it needs two CPUs."
+        "Each port has a worker thread on each of the DuT's CPUs, and the kernel shares flows out "
+        "to them. In the mode dpdk a port has one, and two CPUs are needed. Needs `make "
+        "forwarders`. Ready within 60 s: it compiles all rules first."
     )
     Options: type[BaseModel] = SuricataOptions
     needs: Sequence[Need] = (SURICATA,)
@@ -221,7 +223,7 @@ class Suricata(Plain):
                 content |= dpdk_mode(ports, max(1500, setting.largest - 18))
                 facts |= ports.facts
             else:
-                content |= af_packet_mode(dut)
+                content |= af_packet_mode(dut, len(dut.cpus) - options.manager)
             if options.rules != "none":
                 content |= with_rules(work.path, list(files), options.vars)
                 content |= all_protocols() if options.paths else {}
@@ -238,6 +240,7 @@ class Suricata(Plain):
                 ready_seconds=READY_SECONDS,
                 version=VERSION,
                 facts=facts,
+                counted=carried,
             )
         if options.rules != "none":
             with contextlib.ExitStack() as failed:
@@ -308,6 +311,13 @@ def _count(log: Sequence[str]) -> tuple[int, int] | None:
     return None
 
 
+def carried(log: Sequence[str]) -> dict[str, Any]:
+    """What came to each worker thread, and for what of it its ring had no room."""
+    found = [match for line in log if (match := _CARRIED.search(line))]
+    counts = {one[1]: {"packets": int(one[2]), "dropped": int(one[3])} for one in found}
+    return {"workers": counts} if counts else {}
+
+
 def rejected_rules(log: Sequence[str]) -> list[str]:
     """The first rules that were rejected, by the ids that they have, else by their beginning."""
     rules = (match[1] for line in log if (match := _REJECTED.match(line)))
@@ -340,7 +350,7 @@ def common(
         "stats": {"enabled": False},
         "outputs": [],
         "logging": {
-            "default-log-level": "info",  # which counts the rules
+            "default-log-level": "perf",  # which counts the rules, and the packets of each thread
             "outputs": [{"console": {"enabled": True, "format": "%D: %S: %M"}}],
         },
         "unix-command": {"enabled": False},
@@ -380,8 +390,11 @@ def all_protocols() -> dict[str, Any]:
     return {"app-layer": {"protocols": protocols}}
 
 
-def af_packet_mode(dut: Dut) -> dict[str, Any]:
-    """Both ports by AF_PACKET, each copied to the other, with one thread for each."""
+def af_packet_mode(dut: Dut, threads: int) -> dict[str, Any]:
+    """Both ports by AF_PACKET, each copied to the other, with so many threads for each.
+
+    The kernel hands all packets of a flow, in both directions, to the same one of them.
+    """
     ports = ((dut.ingress, dut.egress), (dut.egress, dut.ingress))
     return {
         "af-packet": [
@@ -389,7 +402,7 @@ def af_packet_mode(dut: Dut) -> dict[str, Any]:
                 "interface": port,
                 "copy-iface": other,
                 "copy-mode": "ips",
-                "threads": 1,
+                "threads": threads,
                 "cluster-id": number,
                 "cluster-type": "cluster_flow",
                 "defrag": False,

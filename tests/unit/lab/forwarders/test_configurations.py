@@ -33,12 +33,10 @@ from tailtap.lab.forwarders.suricata import (
     LONGEST,
     MANY,
     SuricataOptions,
-    af_packet_mode,
     common,
     dpdk_mode,
     many_rules,
     rejected_rules,
-    render,
     with_rules,
 )
 from tailtap.lab.generators.flows import Flows
@@ -134,18 +132,6 @@ def test_packets_too_short_for_our_rules_are_refused_before_anything_is_made(
     read_experiment(path)
     path.write_text(path.read_text().replace("none", "many").replace("ip: 6", "ip: 4"))
     read_experiment(path)
-
-
-def test_suricatas_configuration_is_what_it_was_made_from() -> None:
-    dut = Dut(LocalHost(), (("in", "out"),), (1,))
-    content = common("af_packet", dut.cpus, Path("/work")) | af_packet_mode(dut)
-    text = render(content)
-    assert text.startswith("%YAML 1.1\n---\n")
-    read = yaml.safe_load(text)
-    pairs = [(port["interface"], port["copy-iface"]) for port in read["af-packet"]]
-    assert pairs == [("in", "out"), ("out", "in")]
-    assert {port["copy-mode"] for port in read["af-packet"]} == {"ips"}
-    assert read["threading"]["cpu-affinity"][1]["worker-cpu-set"]["cpu"] == [1]
 
 
 def test_a_manager_has_the_first_cpu_for_itself() -> None:
