@@ -40,7 +40,7 @@ from tailtap.experiment.plan import make_plan
 from tailtap.experiment.reading import CheckedExperiment, read_experiment
 from tailtap.lab.platforms.contained import ContainedOptions
 from tailtap.lab.platforms.vm import VmOptions
-from tailtap.measure.boots import asks, wanted_of
+from tailtap.measure.boots import boots_of
 from tailtap.measure.preconditions import stamp_bytes
 from tailtap.records.run import CASE
 from tailtap.show.sections.answers import rates_table
@@ -482,10 +482,7 @@ def _head(file: PaperFile) -> Iterator[str]:
     plan = make_plan(file.whole)
     hours = sum(run.experiment.seconds for run in plan) / 3600
     takes = [f"{hours:.1f} h of traffic", f"{format_size(stamp_bytes(plan))} of stamps"]
-    asked = [(run.repeat, run.experiment) for run in plan]
-    boots = {(repeat, wanted_of(one), one.dut.given("cgroup")) for repeat, one in asked}
-    several = len({boot[1:] for boot in boots}) > 1
-    takes += [format_count(len(boots) if several else 1, "boot")] if asks(plan) else []
+    takes += [format_count(boots_of(plan), "boot")]
     yield from _text(
         f"[{name}](../../../{path}), {len(make_plan(file.small))} runs, at the paper's scale "
         f"{len(plan)} ({', '.join(sorted(sources))}), which take {', '.join(takes)}."

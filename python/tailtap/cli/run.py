@@ -344,6 +344,7 @@ def differences(differs: Sequence[str]) -> Iterator[str]:
 
 def print_outlook(outlook: RunCheckRecord, plan: Sequence[PlannedRun]) -> None:
     """Print the runs of a plan with the numbers of what was found, and below it what that is."""
+    from tailtap.base.units import format_count
     from tailtap.cli.console import print_table
     from tailtap.show.sections import Cell, Column, row, table
 
@@ -366,15 +367,16 @@ def print_outlook(outlook: RunCheckRecord, plan: Sequence[PlannedRun]) -> None:
         say()
         print_table(table("", (Column(right=True), Column(wrap=24)), remarks))
         say()
-    minutes, stamps = outlook.traffic_seconds / 60, outlook.stamp_bytes / 1e6
+    takes = f"{outlook.traffic_seconds / 60:.1f} min of traffic, "
+    takes += f"{format_count(outlook.boots, 'boot')}, " if outlook.boots else ""
     room = (
         f"{outlook.room_bytes / 1e6:.1f} MB of them at once, "
         if outlook.room_bytes < outlook.stamp_bytes
         else ""
     )
     say(
-        f"{len(outlook.runs)} runs: {minutes:.1f} min of traffic, {stamps:.1f} MB of stamps, {room}"
-        f"{outlook.free_bytes / 1e6:.1f} MB free"
+        f"{len(outlook.runs)} runs: {takes}{outlook.stamp_bytes / 1e6:.1f} MB of stamps, "
+        f"{room}{outlook.free_bytes / 1e6:.1f} MB free"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from tailtap.lab.platforms.vm import HOST_BOOT, HOST_KERNEL, VmOptions
 from tailtap.records.machine import Booted
 
 HOST_OPTIONS = (HOST_KERNEL, HOST_BOOT)
+CGROUPS = "systemd.unified_cgroup_hierarchy"
+"""By which systemd chooses the version of control groups."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Wanted:
     kernel: str | None
     """As `dut.kernel`, or a guest's `dut.host_kernel`, names it; None where any will do."""
     words: str
-    """The parameters of `dut.boot` or `dut.host_boot`, with the DuT's CPUs filled in."""
+    """The parameters of `dut.boot` or `dut.host_boot`, with the DuT's CPUs filled in, and that of
+    `dut.cgroup`."""
 
 
 class Boots(Protocol):
@@ -57,13 +60,24 @@ def wanted_of(experiment: Experiment) -> Wanted | None:
         return host if asked else None
     if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
         return None
-    return Wanted(settings.kernel, boot.filled_in(settings.boot, cpus).strip())
+    words, version = boot.filled_in(settings.boot, cpus), getattr(settings, "cgroup", None)
+    if version is not None:
+        words += f" {CGROUPS}={version - 1}"
+    return Wanted(settings.kernel, words.strip())
 
 
 def asks(plan: Iterable[PlannedRun]) -> bool:
     """Whether any run asks for a kernel or for parameters of one."""
     wanted = [wanted_of(run.experiment) for run in plan]
     return any(one is not None and one != Wanted(None, "") for one in wanted)
+
+
+def boots_of(plan: Collection[PlannedRun]) -> int:
+    """How often the DuT's machine is booted for these runs by whoever boots it."""
+    if not asks(plan):
+        return 0
+    wanted = {(run.repeat, wanted_of(run.experiment)) for run in plan}
+    return sum(one is not None for _, one in wanted)
 
 
 def grouped(runs: Iterable[PlannedRun]) -> list[PlannedRun]:

@@ -18,7 +18,7 @@ from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL
-from tailtap.measure.boots import HOST_OPTIONS, Boots, asks, wanted_of
+from tailtap.measure.boots import HOST_OPTIONS, Boots, asks, boots_of, wanted_of
 from tailtap.measure.preconditions import (
     free_bytes,
     require_events,
@@ -83,6 +83,7 @@ def check_experiment(
         problems=_messages(whole.problems),
         notes=_messages(whole.notes),
         traffic_seconds=sum(run.experiment.seconds for run in plan),
+        boots=0 if boots is None else boots_of(plan),
         stamp_bytes=stamp_bytes(plan),
         room_bytes=room_bytes(plan),
         free_bytes=free_bytes(out),
@@ -119,6 +120,7 @@ class _Far:
             # What it is booted with now says nothing of the run.
             kernel, line = HOST_OPTIONS if experiment.traits.own_kernel else ("kernel", "boot")
             settled = {kernel: None, line: ""}
+            settled |= {"cgroup": None} if "cgroup" in document["dut"] else {}
             if experiment.dut.tuning == FULL and not experiment.traits.own_kernel:
                 settled["tuning"] = RUNTIME
             settled |= {"napi": "threads"} if experiment.dut.napi == BUSY_POLL else {}

@@ -276,6 +276,7 @@ class RunCheckRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.chec
     problems: list[Message]
     notes: list[Message]
     traffic_seconds: Annotated[Number, says("How long packets are sent, all runs together")]
+    boots: Annotated[Count, says("How often the testbed boots the DuT's host for them")]
     stamp_bytes: Count
     room_bytes: Annotated[Count, says("How much of that there is at once, at most")]
     free_bytes: Annotated[Count, says("How much room there is for it")]

@@ -12,7 +12,7 @@ from fake_station import FakeStation
 
 from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
-from tailtap.measure.boots import Wanted
+from tailtap.measure.boots import CGROUPS, Wanted
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.check import check_experiment
 from tailtap.measure.run import everywhere
@@ -123,6 +123,14 @@ def test_a_check_asks_the_host_of_a_guest_for_no_boot_but_the_guest_for_its_own(
             {FORWARDERS: "dut.platform: [vm]", "dut.boot:": "dut.host_boot:", **ONCE},
             [(1, PLAIN), (1, NOHZ)],
         ),
+        (
+            {
+                FORWARDERS: "dut.platform: [container]",
+                "  dut.boot:": "  dut.cgroup: [1, 2]\n#",
+                **ONCE,
+            },
+            [(1, Wanted(None, f"{CGROUPS}={on}")) for on in (0, 1)],
+        ),
     ],
 )
 def test_who_is_booted_is_whom_a_run_asks_for(
@@ -161,6 +169,7 @@ def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
         Boots(Wanted(None, "mce=off")),
     )
     assert not (tmp_path / "out").exists()
+    assert found.boots == 3
     both = ["device: no dut", "sender: no generator"]
     assert [[one.message for one in run.problems] for run in found.runs] == [
         both, both, ["dut has no such kernel", *both],

@@ -23,7 +23,7 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.locks import wait_until
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
-from tailtap.measure.boots import Wanted
+from tailtap.measure.boots import CGROUPS, Wanted
 from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
 from tailtap.measure.testbed.boot import WAYS, BootOptions, Commanded, Files, Way, reboot
@@ -42,8 +42,6 @@ LOADERS = frozenset(("BOOT_IMAGE", "initrd", "BOOTIF"))
 PAUSE_SECONDS = 1.0
 PROBE_SECONDS = 10.0
 """How long a host that is up may take to say which boot it is in."""
-CGROUPS = "systemd.unified_cgroup_hierarchy"
-"""By which systemd chooses the version of control groups."""
 _TELL = (
     "cat /proc/sys/kernel/random/boot_id; uname -r; "
     "if [ -e /sys/fs/cgroup/cgroup.controllers ]; then echo 2; else echo 1; fi; cat /proc/cmdline"
