@@ -13,6 +13,7 @@ from tests.simulation.machine import (
     AWAY,
     INTERRUPT,
     NMI,
+    QUOTA,
     SOFTIRQ,
     TASK,
     THREAD,
@@ -69,6 +70,7 @@ OTHERS: dict[str, tuple[What, float]] = {
     "rcu": (What("softirq", "RCU", SOFTIRQ, 5, 9), 0.3),
     "nmi": (What("nmi", "", NMI, 10), 0.2),
     "steal": (STEAL, 0.3),
+    "quota": (What("throttled", "", QUOTA, 9, 1), 0.4),
 }  # fmt: skip
 """What else the core may have to do, and in how many machines."""
 RAISERS = {"nobody": 0, "local timer": 2 << 28 | 1, "virtio0-input.0": 1 << 28 | 24,
@@ -179,6 +181,8 @@ def others(
     if server.polls:
         wanted = {**wanted, "smi": (SMI, 0.4)}
     for name, (what, chance) in wanted.items():
+        if what.level == QUOTA and server.what.aux != SERVED_BIT:
+            continue  # the kernel's own threads have no quota
         if not draw.has(name, chance):
             continue
         raised = draw.choice("raised by", list(RAISERS)) if what.level == SOFTIRQ else ""

@@ -16,9 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
-POLLS, THREAD, TASK, SOFTIRQ, LOCKED, INTERRUPT, NMI, AWAY = range(8)
-"""Levels. A task that keeps softirqs away is `LOCKED` once it runs."""
+POLLS, THREAD, QUOTA, TASK, SOFTIRQ, LOCKED, INTERRUPT, NMI, AWAY = range(9)
+"""Levels. A task that keeps softirqs away is `LOCKED` once it runs. A server that is out of `QUOTA`
+leaves its core idle."""
+Times = tuple[Integers, Integers]
+"""Where stretches begin and end, ascending; they do not overlap."""
 FOREVER = 1 << 60
+
+
+def _holds(times: Times, moments: Integers) -> npt.NDArray[np.bool_]:
+    start, end = times
+    at = np.searchsorted(start, moments, "right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (moments < np.append(end, 0)[at])
+    return found
+
+
+def split(times: Times, others: Times) -> tuple[Times, Times]:
+    """What of some stretches lies in others, and what does not."""
+    edges = np.unique(np.concatenate([*times, *others]))
+    start, end = edges[:-1], edges[1:]
+    mine, theirs = _holds(times, start), _holds(others, start)
+    within, beyond = mine & theirs, mine & ~theirs
+    return (start[within], end[within]), (start[beyond], end[beyond])
 
 
 class What(NamedTuple):
@@ -82,6 +101,8 @@ class Course:
         self.start: list[int] = []
         self.end: list[int] = []
         self.job: list[int] = []
+        self.short: list[tuple[int, int]] = []
+        """From when until when the server's group is out of quota."""
 
     def place(self, what: What) -> int:
         """Where something stands in the table."""
@@ -171,7 +192,14 @@ def course(
             _, place = events[at]
             at += 1
             if place < 0:
-                _, dur, what = jobs[~place]
+                start, dur, what = jobs[~place]
+                if what.level == AWAY and ready and ready[0][0] == -QUOTA:
+                    continue
+                if what.level == QUOTA:
+                    if made.short and start < made.short[-1][1]:
+                        continue
+                    dur += start  # the time at which it ends, whoever has the core meanwhile
+                    made.short.append((start, dur))
                 add(made.place(what), what.level, dur)
                 continue
             queue.append(place)
@@ -184,10 +212,11 @@ def course(
         job = top[3]
         if made.table[made.what[job]].locks:
             top[0] = -LOCKED
-        end = now + top[2]
+        lacks = top[0] == -QUOTA
+        end = max(now, top[2]) if lacks else now + top[2]
         if events[at][0] < end:
             made.stretch(now, events[at][0], job)
-            top[2] = end - events[at][0]
+            top[2] = end if lacks else end - events[at][0]
             now = events[at][0]
             continue
         made.stretch(now, end, job)

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.simulation.machine import SOFTIRQ, Course, Integers
+from tests.simulation.machine import FOREVER, QUOTA, SOFTIRQ, Course, Integers, Times, split
 
 DELAY, CONTEXT_TASK, IDLE, WAKEUP, RUNNABLE, TOLD, LOST = 4, 6, 9, 7, 19, 21, 254
+THROTTLED = 1
+"""Of a thread that could run: its group had no quota."""
 SHORT_KINDS, NET_RX = (1, 2, 5), 3
 SUM_NS, AGE_NS = 5_000, 1_000_000
 IDLE_NS, DELAY_NS, AWAY_NS = 1_000, 1_000, 5_000
@@ -106,41 +108,67 @@ def _above(made: Course) -> Records:
     return np.concatenate([_inner(made, what, start, alone, end, 100), whole])
 
 
-def _tasks(made: Course) -> Iterator[Records]:
+class _Stays:
     """Tasks and idle side by side: a task has its core until another one comes, or it has done."""
-    jobs = _Jobs(made)
-    job = np.array(made.job, np.int64)
-    kinds = _of(made, "kind")
-    base = np.isin(kinds[jobs.what[job]], (CONTEXT_TASK, IDLE))
-    job = job[base]
-    start, end = (np.array(side, np.int64)[base] for side in (made.start, made.end))
-    what = jobs.what[job]
-    served = what == made.place(made.server.what)
-    alone = end.copy()
-    goes_on = (jobs.last[job] > end) | (served & made.server.polls)
-    is_task = kinds[what] == CONTEXT_TASK
-    same = is_task[1:] & (what[1:] == what[:-1]) & (goes_on[:-1] | (start[1:] == end[:-1]))
-    end[:-1] = np.where(goes_on[:-1], start[1:], end[:-1])
-    first = np.flatnonzero(np.append(True, ~same))
-    last = np.append(first[1:] - 1, same.size)
-    begun, over, of = start[first], end[last], what[first]
-    lasting = is_task[first] | (over - begun >= IDLE_NS)
-    table = {name: _of(made, name)[of][lasting] for name in ("kind", "id", "aux")}
-    yield _inner(made, of, begun, alone[first], over, 200)
+
+    def __init__(self, made: Course) -> None:
+        jobs = _Jobs(made)
+        job = np.array(made.job, np.int64)
+        kinds = _of(made, "kind")
+        base = np.isin(kinds[jobs.what[job]], (CONTEXT_TASK, IDLE))
+        job = job[base]
+        start, end = (np.array(side, np.int64)[base] for side in (made.start, made.end))
+        what = jobs.what[job]
+        served = what == made.place(made.server.what)
+        alone, is_task = end.copy(), kinds[what] == CONTEXT_TASK
+        goes_on = is_task & ((jobs.last[job] > end) | (served & made.server.polls))
+        same = is_task[1:] & (what[1:] == what[:-1]) & (goes_on[:-1] | (start[1:] == end[:-1]))
+        end[:-1] = np.where(goes_on[:-1], start[1:], end[:-1])
+        first = np.flatnonzero(np.append(True, ~same))
+        self.begun, self.over = start[first], end[np.append(first[1:] - 1, same.size)]
+        self.what, self.alone, self.is_task = what[first], alone[first], is_task[first]
+        # A thread that serves was woken, or could run and did not.
+        mine = first[served[first]]
+        self.woken, self.came = jobs.first[job[mine]] == start[mine], start[mine]
+        lost_ns = np.append(0, self.over[served[first]])[:-1]
+        self.since = np.where(self.woken, jobs.ready[job[mine]], lost_ns)
+
+    def throttled(self, made: Course) -> Times:
+        """When the thread that serves had no quota: since it was woken or left its core, or would
+        have come next, until the scheduler next chose a task when there was some.
+        """
+        lacks = np.array([what.level == QUOTA for what in made.table])[self.what]
+        idles, chosen = (np.append(times, FOREVER) for times in (self.begun[lacks], self.begun))
+        found = []
+        for since, came in zip(self.since.tolist(), self.came.tolist(), strict=True):
+            for begun, over in made.short:
+                if begun < came and over > since:
+                    first = since if begun <= since else idles[np.searchsorted(idles, begun)]
+                    until = min(came, chosen[np.searchsorted(chosen, over)])
+                    found += [(first, until)] * bool(first < until)
+        start, end = np.array(found, np.int64).reshape(-1, 2).T
+        return start, end
+
+
+def throttled(made: Course) -> Times:
+    """When the thread that serves waited for its group's quota, as the kernel tells."""
+    return _Stays(made).throttled(made)
+
+
+def _tasks(made: Course) -> Iterator[Records]:
+    stays = _Stays(made)
+    begun, over, what = stays.begun, stays.over, stays.what
+    lasting = stays.is_task | (over - begun >= IDLE_NS)
+    table = {name: _of(made, name)[what][lasting] for name in ("kind", "id", "aux")}
+    yield _inner(made, what, begun, stays.alone, over, 200)
     yield columns(begun[lasting], (over - begun)[lasting], **table)
-    if made.server.polls or made.server.what.kind != CONTEXT_TASK:
+    if made.server.what.kind != CONTEXT_TASK or (made.server.polls and not made.short):
         return
-    # A thread that serves was woken, or could run and did not.
-    mine = first[served[first]]
-    woken = mine[jobs.first[job[mine]] == start[mine]]
-    lost = mine[jobs.first[job[mine]] != start[mine]]
-    before = np.array([int(np.flatnonzero(job[:at] == job[at])[-1]) for at in lost], np.int64)
-    for kind, since, until in (
-        (WAKEUP, jobs.ready[job[woken]], start[woken]),
-        (RUNNABLE, end[before], start[lost]),
-    ):
-        some = until > since
-        yield columns(since[some], (until - since)[some], kind=kind, id=made.server.what.id)
+    waits = split((stays.since, stays.came), stays.throttled(made))
+    for (since, until), aux in zip(waits, (THROTTLED, 0), strict=True):
+        woken = np.isin(since, stays.since[stays.woken]) & (aux == 0)
+        kind = np.where(woken, WAKEUP, RUNNABLE)
+        yield columns(since, until - since, kind=kind, id=made.server.what.id, aux=aux)
 
 
 def _summed(records: Records, floor_ns: int) -> Records:

@@ -8,34 +8,24 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tests.simulation.device import CORE, Device
-from tests.simulation.machine import FOREVER, Course, Integers
-from tests.simulation.records import AWAY_NS, CONTEXT_TASK, DELAY_NS, LOST, ends, taken_before
+from tests.simulation.machine import AWAY, FOREVER, TASK, THREAD, Course, Integers, Times, split
+from tests.simulation.records import (
+    AWAY_NS,
+    CONTEXT_TASK,
+    DELAY_NS,
+    LOST,
+    ends,
+    taken_before,
+    throttled,
+)
 from tests.simulation.tracer import Told
 
 Row = tuple[str, str]
-Times = tuple[Integers, Integers]
-"""Where stretches begin and end, ascending; they do not overlap."""
 RAISED_NS = 2_000
+THROTTLED = "throttled", ""
 OF_GENERATOR = " on the generator's CPU 0"
-
-
-def _holds(times: Times, moments: Integers) -> npt.NDArray[np.bool_]:
-    start, end = times
-    at = np.searchsorted(start, moments, "right") - 1
-    found: npt.NDArray[np.bool_] = (at >= 0) & (moments < np.append(end, 0)[at])
-    return found
-
-
-def split(times: Times, others: Times) -> tuple[Times, Times]:
-    """What of some stretches lies in others, and what does not."""
-    edges = np.unique(np.concatenate([*times, *others]))
-    start, end = edges[:-1], edges[1:]
-    mine, theirs = _holds(times, start), _holds(others, start)
-    within, beyond = mine & theirs, mine & ~theirs
-    return (start[within], end[within]), (start[beyond], end[beyond])
 
 
 @dataclass(frozen=True)
@@ -67,6 +57,13 @@ class Truth:
             for row in {one.row for one in core.table if one.kind == CONTEXT_TASK}:
                 found[row], rest = split(found[row], told)
                 found[untold] = _joined(found.get(untold), rest)
+        if core.short:
+            short = throttled(core)
+            found[THROTTLED], rest = split(found[THROTTLED], short)
+            found[idle] = _joined(found.get(idle), rest)
+            for row in {one.row for one in core.table if one.level in (THREAD, TASK, AWAY)}:
+                taken, found[row] = split(found[row], short)
+                found[THROTTLED] = _joined(found[THROTTLED], taken)
         if self.told.senders:
             assert self.made.sender is not None
             own = self.made.sender.server.what.row
