@@ -99,6 +99,8 @@ class Connection:
 
     segments: list[Segment] = field(default_factory=list)
     packets: list[int] = field(default_factory=list)
+    probes: dict[int, int] = field(default_factory=dict)
+    """The packet with the byte of a probe, by what of the client's bytes comes next."""
     exchanges: list[Exchange] = field(default_factory=list)
     said: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     answer: int = -1
@@ -379,8 +381,9 @@ class Talking:
         if self.swaps:
             times = [float(one) for one in self.rng.permutation(times)]
         if self.of.some("probes", 0.2) and begin:
-            self.send(asks, ACK, begin - 1, b"\0", self.time + 500)
+            probe = self.send(asks, ACK, begin - 1, b"\0", self.time + 500)
             self.made.segments.pop()
+            self.made.probes |= {begin: probe} if asks else {}
         for time, first, last in zip(times, cuts, cuts[1:], strict=False):
             self.send(asks, ACK, begin + first, data[first:last], time)
             if self.repeats and self.rng.random() < 0.2:

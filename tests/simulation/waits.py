@@ -180,6 +180,17 @@ class _Seen:
             for one, next_ in pairwise(before)
         )
 
+    def begun(self, exchange: Exchange) -> int:
+        """When the answer began that ended with this one's: of a flight, the ServerHello."""
+        hello = (one for one in self.made.exchanges if one.kind == "tls-server-hello")
+        first = next(hello) if exchange.kind == "tls-flight" else exchange
+        return self.time(first.by_client, first.answers[1]) if first.answers else NEVER
+
+    def probed(self, exchange: Exchange) -> bool:
+        """Whether a byte in front of a request may be a probe's or of a message."""
+        place = exchange.asks[0]
+        return self.made.probes.get(place) in self.times and not self.has(True, (place - 1, place))
+
     def may_be(self, asks: bool, place: tuple[int, int]) -> set[int]:
         """Times at which one may say that a message was there: with it, or with what comes before
         it and is captured only when it comes again.
@@ -200,7 +211,8 @@ def _moments(seen: _Seen, at: int, exchange: Exchange) -> list[Moment]:
     if exchange.answers is not None:
         end = seen.time(exchange.by_client, exchange.answers[1])
         moments.append(Moment(end, "refuses" if exchange.refused else "answers", at))
-    return moments + [Moment(time, "asks again", at) for time in times if start < time < end]
+    begun = seen.begun(exchange)
+    return moments + [Moment(time, "asks again", at) for time in times if start < time < begun]
 
 
 def expected(
@@ -267,6 +279,7 @@ def _partly(one: Expected, seen: _Seen, exchange: Exchange, rules: Rules) -> Non
     clear = clear and ((begun and not made.pipelined and not exchange.upgraded) or not made.ordered)
     # Words that were missed may have been a request.
     clear = clear and (not made.ordered or seen.has(True, (0, made.exchanges[0].asks[0])))
+    clear = clear and not seen.probed(exchange)
     there = seen.has(True, exchange.asks)
     one.requests[0] += clear and there
     if exchange.answers is None or exchange.refused:

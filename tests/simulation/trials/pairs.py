@@ -100,6 +100,16 @@ class Pair:
         return {n: row for n, row in rows.items() if n not in self.both and row.stamp >= cut}
 
     @cached_property
+    def vague(self) -> set[int]:
+        """Packets for a router and its own, where the first and the last alone pass it: these need
+        not show where it is.
+        """
+        if len(self.both) > 2 or self.options["throughout"]:
+            return set()
+        fates = ((row, self.apart.get(row.number)) for row in self.before.rows)
+        return {row.number for row, fate in fates if fate == "to_device" or shows_router(row.data)}
+
+    @cached_property
     def overtaken(self) -> int:
         """By how much packets overtake each other, and what steps of the clocks hide of it."""
         apart = overtaken((came.stamp, left.stamp) for came, left in self.pairs.values())
@@ -129,8 +139,9 @@ class Pair:
             return True
         left = self.made.left[number]
         late = bool(left == NEVER or left - row.at > self.longest)
-        # The capture begins between it and what the device sends again of those before it.
-        late |= bool(left < self.behind.ran[0] and row.stamp > self.turns[1])
+        # The capture begins behind it, and has what left later of those that came before it.
+        turn = row.stamp > self.turns[0] + self.overtaken
+        late |= bool(left < self.behind.ran[0] and turn)
         return late or self.is_surely_lost(row)
 
     def may_be_unmatched(self, row: Row) -> bool:
@@ -201,10 +212,6 @@ def run(draw: Draw, folder: Path) -> None:
         return
     found = evaluate(ingress, egress, **made.options)
     made = replace(made, key=found.key)
-    # The first and the last that pass do not show where the router is.
-    if len(made.both) < 3 and not made.options["throughout"]:
-        apart = {n: fate.replace("to_device", "lost") for n, fate in made.apart.items()}
-        made = replace(made, apart=apart)
     told(made, files, found)
     conserved(made, found)
     followed(made, found)
@@ -258,8 +265,9 @@ def conserved(made: Pair, found: Evaluation) -> None:
     assert counts.ingress == counts.matched + len(made.alone) + counts.trimmed_ingress
     for name, number in gone.items():
         rows = [(n, row) for n, row in made.alone.items() if made.apart.get(n, "lost") == name]
-        least = sum(made.is_surely_lost(row) for _, row in rows)
+        least = sum(made.is_surely_lost(row) for n, row in rows if n not in made.vague)
         most = sum(made.may_be_lost(*one) for one in rows)
+        most += len(made.vague) if name == "lost" else 0
         assert least <= number <= most, (name, least, number, most)
     kept = [row for row in left if row.stamp >= made.cuts[1]]
     firsts = {id(rows[1]) for rows in made.both.values()}

@@ -228,7 +228,7 @@ impl Book {
         self.expire(packet.time_ns);
         let Some(entry) = self.entries.get_mut(&key) else { return };
         self.counts.retransmitted += 1;
-        if self.from_last && !entry.answered {
+        if self.from_last && !entry.answered && entry.until_ns == 0 {
             entry.start_ns = packet.time_ns;
             self.due.push_back((packet.time_ns, key));
         }

@@ -343,8 +343,6 @@ impl Http {
         } else {
             line.books.of(Kind::Http).counts.unmatched_answers += 1;
             // A request was missed with others in front of it that waited.
-            self.pipelined |= !self.unsure;
-            self.unsure = true;
         }
         if status == b"101" {
             let upgraded = value(header, b"upgrade").is_some_and(|to| to.starts_with(b"h2c"));
