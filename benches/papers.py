@@ -67,6 +67,9 @@ sudo tailtap run examples/papers/as-installed.yaml --out as-installed
 sudo tailtap report as-installed
 ```
 
+With `--testbed lab.yaml` the check asks each host, and says how long packets are sent, how often
+the device's host is booted, and how much disk the stamps need.
+
 `report` draws each figure under the names of its paper and its number, with a word more where there
 are several: `how-low-8-interrupts`, `virtualized-tables-4-5`.
 

@@ -18,7 +18,7 @@ from tailtap.host.facts.needs import missing_capabilities
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import foresee as foresee_counting
 from tailtap.lab.topology.placement import BUSY_POLL
-from tailtap.measure.boots import HOST_OPTIONS, Boots, asks, boots_of, wanted_of
+from tailtap.measure.boots import HOST_OPTIONS, Boots, Wanted, asks, boots_of, wanted_of
 from tailtap.measure.preconditions import (
     free_bytes,
     require_events,
@@ -107,6 +107,7 @@ class _Far:
         self.whole.notes.append("`tailtap testbed check` sends a packet over each cable")
         self._boots = boots
         self._tasks = tasks_of(stations)
+        self._booted: dict[Wanted, Findings] = {}
         self._asked: set[str] = set()
         """The machines that said what concerns all runs, or cannot be asked."""
 
@@ -115,11 +116,18 @@ class _Far:
         cables, document = experiment.testbed_cables, experiment.document()
         wanted = wanted_of(experiment) if self._boots is not None else None
         if wanted is not None and self._boots is not None:
-            note = found.ask(self._boots.foresee, wanted)
-            found.notes += [] if note is None else [note]
+            if wanted not in self._booted:  # many runs want the same, and the host is asked by ssh
+                self._booted[wanted] = Findings()
+                note = self._booted[wanted].ask(self._boots.foresee, wanted)
+                self._booted[wanted].notes += [] if note is None else [note]
+            found.add(self._booted[wanted])
             # What it is booted with now says nothing of the run.
             kernel, line = HOST_OPTIONS if experiment.traits.own_kernel else ("kernel", "boot")
             settled = {kernel: None, line: ""}
+            for case in document.get("cases", ()):
+                case |= {name: "" for name in case if name == f"dut.{line}"}
+            vary = document.get("vary", {})
+            vary |= {name: [""] for name in vary if name == f"dut.{line}"}
             settled |= {"cgroup": None} if "cgroup" in document["dut"] else {}
             if experiment.dut.tuning == FULL and not experiment.traits.own_kernel:
                 settled["tuning"] = RUNTIME

@@ -81,16 +81,6 @@ def test_the_small_scale_draws_the_same_figures(files: list[PaperFile]) -> None:
         assert small and file.small.combinations[0][1].question.endswith("?")
 
 
-def test_a_name_says_of_which_figures_it_is() -> None:
-    def of(name: str) -> list[str]:
-        return counterparts(Figure(kind="hdr", name=name))
-
-    assert of("how-low-7-9") == ["how-low-7", "how-low-9"]
-    assert of("virtualized-tables-4-5") == ["virtualized-table-4", "virtualized-table-5"]
-    assert of("how-low-section-7-instructions") == ["how-low-section-7"]
-    assert of("file-hdr") == []
-
-
 def test_the_tuned_halves_set_what_the_papers_set(files: list[PaperFile]) -> None:
     """Wherever a file asks for the boot parameters of a paper, it asks for its other knobs, too."""
     tuned = set()

@@ -15,6 +15,7 @@ from tailtap.experiment.reading import read_experiment
 from tailtap.measure.boots import CGROUPS, Wanted
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.check import check_experiment
+from tailtap.measure.roles.here import Here
 from tailtap.measure.run import everywhere
 from tailtap.measure.runner import run_experiment
 from tailtap.records.machine import Booted
@@ -152,6 +153,18 @@ def test_runs_of_a_boot_that_fails_fail_and_resume_makes_them(tmp_path: Path) ->
     boots = Boots()
     assert {one["status"] for one in made(tmp_path, boots, resume=True)} == {"done"}
     assert boots.asked == [(1, NOHZ), (1, NOHZ), (2, NOHZ), (2, NOHZ)]
+
+
+@pytest.mark.parametrize(
+    "key", ["vary: {{dut.boot: ['', {0}]}}", "cases: [{{dut.boot: ''}}, {{dut.boot: {0}}}]"]
+)
+def test_a_check_of_runs_that_boot_does_not_ask_for_this_boot(tmp_path: Path, key: str) -> None:
+    """Also where other runs ask for what this machine was booted with."""
+    source, word = tmp_path / "e.yaml", Path("/proc/cmdline").read_text().split()[0]
+    source.write_text(f"name: a\ntraffic: {{}}\n{key.format(json.dumps(word))}\n")
+    found = check_experiment(read_experiment(source), tmp_path / "out", everywhere(Here()), Boots())
+    said = [one.message for run in found.runs for one in run.problems]
+    assert len(found.runs) == 2 and not [one for one in said if "dut.boot" in one]
 
 
 def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
