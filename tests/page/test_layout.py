@@ -48,7 +48,19 @@ for (const [one, a] of parts)
   for (const [other, b] of parts)
     if (one < other && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
       beneath.push([one, other]);
-return { width: document.documentElement.scrollWidth, wide, unreachable, beneath };
+const broken = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const node = texts.currentNode;
+  if (node.parentElement.closest("script, style, code, svg")) continue;
+  for (const found of node.data.matchAll(/\\d\\s(%|([num\u00b5]?s|[kM]?pkt.s|packets?|UTC)\\b)/g)) {
+    const range = document.createRange();
+    range.setStart(node, found.index);
+    range.setEnd(node, found.index + 3);
+    const lines = new Set([...range.getClientRects()].map((rect) => rect.top));
+    if (lines.size > 1) broken.push(found[0]);
+  }
+}
+return { width: document.documentElement.scrollWidth, wide, unreachable, beneath, broken };
 """
 
 LINKED = """
@@ -124,6 +136,7 @@ def test_the_contents_lead_to_every_section_and_nothing_is_cut_off(
         assert (width, found["wide"]) == (width, [])
         assert (width, found["unreachable"]) == (width, [])
         assert (width, found["beneath"]) == (width, [])
+        assert (width, found["broken"]) == (width, [])  # no line ends before a unit
 
 
 def test_numbers_of_eighteen_runs_are_seen_on_a_desktop_and_on_demand_on_a_phone(

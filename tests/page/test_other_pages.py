@@ -176,7 +176,7 @@ def test_a_chosen_packet_shows_its_stay_and_what_held_it_up(
         options[at].click()
         settle(opened)
         shown = opened.execute_script(SHOWN)
-        assert shown["words"] == worst[at].words.replace(" us", " µs")
+        assert shown["words"].replace("\u00a0", " ") == worst[at].words.replace(" us", " µs")
         assert shown["stay"] == [0, worst[at].latency]
         assert shown["range"][0] < 0 and shown["range"][1] > worst[at].latency
         hogs = [row for row in shown["rows"] if row[0] == "hog"]

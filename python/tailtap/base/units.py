@@ -229,6 +229,15 @@ def format_share(share: float, digits: int = 2) -> str:
     return f"{percent if part == share else 100 - percent:f} %"
 
 
+_BLANK = re.compile(r"(?<=\d) (?=%|(?:[num]?s|min|h|[kMG]?pkt/s|[kMG]?i?B|packets?|runs?|UTC)\b)")
+"""Between a number and its unit."""
+
+
+def unbroken(text: str) -> str:
+    """A sentence in which no line ends between a number and its unit."""
+    return _BLANK.sub("\u00a0", text)
+
+
 def format_count(count: int, unit: str) -> str:
     """A count and its unit: ``1 packet``, ``1,000 packets``."""
     return f"{count:,} {unit}{'' if count == 1 else 's'}"

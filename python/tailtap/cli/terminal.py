@@ -139,10 +139,6 @@ def folded(text: str, width: int) -> str:
     return "\n".join(words(text, width, hanging="  ")) if len(text) > width else text
 
 
-_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|min|h|[kMG]?pkt/s|[kMG]?i?B|packets?|runs?)\b)")
-"""The blank between a number and its unit, at which no line ends."""
-
-
 class _Wrapper(textwrap.TextWrapper):
     """Breaks paths behind slashes, where it may break words."""
 
@@ -160,6 +156,8 @@ def words(
     break_at_hyphens: bool = False,
 ) -> list[str]:
     """The lines of one sentence, all indented as it is; all but the first by `hanging` as well."""
+    from tailtap.base.units import unbroken
+
     indent = text[: len(text) - len(text.lstrip())]
     wrapper = (_Wrapper if break_words else textwrap.TextWrapper)(
         max(width, len(indent) + len(hanging) + 1),
@@ -167,4 +165,4 @@ def words(
         break_long_words=break_words,
         break_on_hyphens=break_words or break_at_hyphens,
     )
-    return [line.replace("\xa0", " ") for line in wrapper.wrap(_UNIT.sub("\xa0", text))]
+    return [line.replace("\xa0", " ") for line in wrapper.wrap(unbroken(text))]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailtap.base.units import format_count, format_rate, format_share, format_time
+from tailtap.base.units import format_count, format_rate, format_share, format_time, unbroken
 from tailtap.records.record import Notice, read
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 NARROW_SPACE = "\u202f"
 """Groups digits without breaking the line."""
 
-_MICROSECONDS = re.compile(r"(?<=\d) us\b")
+_MICROSECONDS = re.compile(r"(?<=\d\u00a0)us\b")
 
 
 def time_text(ns: float) -> str:
     """A time in ns, with the micro sign that a page can show: ``4.312 µs``."""
-    return with_micro_sign(format_time(ns)).replace(" ", "\u00a0")
+    return typeset(format_time(ns))
 
 
-def with_micro_sign(text: str) -> str:
-    """A sentence with the micro sign in its times, as the page's other times have it."""
-    return _MICROSECONDS.sub(" µs", text)
+def typeset(text: str) -> str:
+    """A sentence as pages have it: the micro sign in times, no line ends before a unit."""
+    return _MICROSECONDS.sub("µs", unbroken(text))
 
 
 def percent_text(p: float) -> str:
@@ -53,7 +53,7 @@ def number_text(value: float, digits: int = 3, *, signed: bool = False) -> str:
 
 def share_text(share: float) -> str:
     """A share as per cent with two significant digits: ``0.0012 %``."""
-    return format_share(share).replace(" ", "\u00a0")
+    return typeset(format_share(share))
 
 
 def broken(text: str, letters: int) -> str:
@@ -76,7 +76,7 @@ def date_text(iso: str) -> str:
 
 def rate_text(rate: float) -> str:
     """A rate for a tick or a table."""
-    return format_rate(rate).replace(" ", "\u00a0")
+    return typeset(format_rate(rate))
 
 
 def as_words(value: object) -> str:

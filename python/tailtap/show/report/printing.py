@@ -32,7 +32,7 @@ from tailtap.analysis.figures.specification import (
     Specification,
     percentile_ticks,
 )
-from tailtap.analysis.runs.text import broken, time_text, with_micro_sign
+from tailtap.analysis.runs.text import broken, time_text, typeset
 from tailtap.analysis.verdict.requirement import Requirement
 from tailtap.base.files import drafted
 
@@ -329,7 +329,7 @@ def _rule(axes: Any, figure: Specification) -> None:
         axes.text(1, height, text, transform=axes.get_yaxis_transform(), ha="right", va="bottom",
                   color=BEFORE, fontsize=6)  # fmt: skip
     for wanted in figure.required:
-        limit, text = float(wanted.limit), with_micro_sign(wanted.text)
+        limit, text = float(wanted.limit), typeset(wanted.text)
         left, right = axes.get_xlim()
         if figure.x.quantity is TAIL:
             end = _tail_of(wanted)

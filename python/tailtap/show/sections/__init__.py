@@ -17,7 +17,6 @@ from tailtap.analysis.runs.text import (
     rate_text,
     share_text,
     time_text,
-    with_micro_sign,
 )
 from tailtap.base.units import format_rate, format_share, format_us
 
@@ -45,7 +44,7 @@ def _ends(text: Callable[[int], str], ends: Sequence[int | None]) -> str:
     return " to ".join("open" if end is None else text(end) for end in ends)
 
 
-TEXT = Kind(str, with_micro_sign, right=False)
+TEXT = Kind(str, str, right=False)
 COUNT = Kind("{:,}".format, count_text)
 TIME = Kind(format_us, time_text, unit="us")
 INTERVAL = Kind(partial(_ends, format_us), partial(_ends, time_text), unit="us")
@@ -88,7 +87,7 @@ class Cell:
         """The value for the page."""
         if self.value is None:
             return DASH
-        text = with_micro_sign(self.value) if isinstance(self.value, str) else kind.page(self.value)
+        text = self.value if isinstance(self.value, str) else kind.page(self.value)
         return f"({text})" if self.look == "unsupported" else text
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tailtap.analysis.runs.groups import Configuration, Finding, finding
-from tailtap.analysis.runs.text import with_micro_sign
 from tailtap.records.causes import CausesRecord
 from tailtap.records.verdict import VerdictRow
 from tailtap.show.sections import Cell
@@ -39,7 +38,7 @@ def cards(
         record = causes(group)
         answers = [(one.requirement, answered(one.answer)) for one in verdicts
                    if one.configuration == group.label]  # fmt: skip
-        why = with_micro_sign(in_short(record)) if record else ""
+        why = in_short(record) if record else ""
         candidates = record.remove.lines if record else ()
         found.append(Card(finding(group, groups), answers, why, candidates))
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tailtap.analysis.runs.text import with_micro_sign
+from tailtap.analysis.runs.text import typeset
 from tailtap.analysis.verdict.junit import printable
 from tailtap.base.files import named
 from tailtap.base.units import format_count, format_share
@@ -27,24 +27,29 @@ from tailtap.show.sections.answers import gate_table
 def templates(package: str) -> Environment:
     """The templates of a package, which import ``sheets.html.j2``.
 
+    What they write is `typeset`, but for markup: ``| e`` keeps what is copied as it is.
     Compiling one takes longer than most pages do: once is enough.
     """
     found = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("tailtap.show.sections")]),
         autoescape=True,
+        finalize=_typeset,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["micro"] = with_micro_sign
     found.filters["folds"] = folds
     found.filters["code"] = code
     return found
 
 
+def _typeset(value: object) -> object:
+    return typeset(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def code(text: str) -> Markup:
     """A text in which backquotes mark what is typed."""
-    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text))))
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(typeset(text)))))
 
 
 def folds(text: Markup) -> tuple[Markup, Markup]:

@@ -2,12 +2,12 @@
 // Shows the numbers of numbers.json, which is asked for each second. Text is set, never parsed.
 
 const SVG = "http://www.w3.org/2000/svg";
-const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
+const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 
 function time(ns) {
   if (ns === null || ns === undefined) return "–";
   const [scale, unit] = UNITS.find(([scale]) => Math.abs(ns) >= scale) ?? UNITS.at(-1);
-  return `${(ns / scale).toLocaleString("en", { maximumSignificantDigits: 4 })} ${unit}`;
+  return `${(ns / scale).toLocaleString("en", { maximumSignificantDigits: 4 })}\u00a0${unit}`;
 }
 
 const count = (number) => (number ?? 0).toLocaleString("en");
@@ -72,7 +72,7 @@ function flow(one, several) {
   if (several) made.append(element("h2", one.name));
   const numbers = element("dl", undefined, { className: "numbers" });
   const lost = one.lost ?? 0;
-  const share = one.ingress ? ` (${(100 * lost / one.ingress).toPrecision(2)} %)` : "";
+  const share = one.ingress ? ` (${(100 * lost / one.ingress).toPrecision(2)}\u00a0%)` : "";
   for (const [name, text, bad] of [
     ["before the device", count(one.ingress)],
     ["behind it", count(one.egress)],
@@ -91,7 +91,7 @@ function flow(one, several) {
   const supported = percentiles.filter((row) => row.supported);
   const both = element("div", undefined, { className: "both" });
   both.append(
-    table("latency so far", ["percentile", "value", "95 % interval", "above"],
+    table("latency so far", ["percentile", "value", "95\u00a0% interval", "above"],
       percentiles.map((row) => [[label(row.p), time(row.value),
         row.low === null || row.high === null ? "–" : `${time(row.low)} … ${time(row.high)}`,
         count(row.above)], row.supported ? "" : "unsupported"])),

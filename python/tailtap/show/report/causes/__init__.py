@@ -24,7 +24,7 @@ from tailtap.analysis.figures.specification import (
     in_rows,
 )
 from tailtap.analysis.runs.groups import Colour, Configuration, Member
-from tailtap.analysis.runs.text import count_text, percent_text, share_text, with_micro_sign
+from tailtap.analysis.runs.text import count_text, percent_text, share_text
 from tailtap.base.errors import InputError
 from tailtap.records.causes import CausesRecord
 from tailtap.show import sections
@@ -198,8 +198,8 @@ def _run(story: Story, record: CausesRecord) -> RunCauses:
         story,
         record,
         causes_section(record, story.member.label, marks, mark_of(story.group), flows=False),
-        with_micro_sign(proven_words(record.remove.proven)),
-        with_micro_sign(estimate(record.remove)),
+        proven_words(record.remove.proven),
+        estimate(record.remove),
     )
 
 

@@ -16,7 +16,7 @@ from tailtap.analysis.causes.stored import Causes
 from tailtap.analysis.causes.taxonomy import Named, own_detail
 from tailtap.analysis.causes.trace import Window, merged
 from tailtap.analysis.evaluation.values import Column
-from tailtap.analysis.runs.text import time_text, with_micro_sign
+from tailtap.analysis.runs.text import time_text, typeset
 from tailtap.records.causes import LatePacket
 
 WORST = 30
@@ -137,7 +137,7 @@ def _packet(
         "start": packet.ingress_ns - start,
         "end": packet.egress_ns - start,
         "title": f"{time_text(packet.latency)}, {cause}, at {seconds:.3f} s",
-        "words": with_micro_sign(packet.words),
+        "words": typeset(packet.words),
         "clock": _clock(causes, packet.egress_ns),
         "parts": [[part.cause, part.detail, part.ns] for part in packet.parts],
     }
