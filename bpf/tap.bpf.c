@@ -76,6 +76,7 @@ const volatile struct {
 	__u32 verdict;
 	__u32 forward; /* interface index */
 	__u32 mask;    /* slots in the ring - 1 */
+	__u32 slot;    /* bytes of a slot */
 	__u32 snap;    /* bytes to keep of every packet; 0: stamps of packets with an id */
 	__u32 key_offset;
 	__u32 key_width; /* bytes of the id at that place, at most 4; 0: MoonSniff's layout */
@@ -90,7 +91,7 @@ const volatile struct {
 
 /* Shared with user space; the layout is known to tap/ring.rs. One cache line for each writer. */
 struct {
-	__u64 head; /* slots taken so far */
+	__u64 head; /* slots taken so far; unused where the kernel counts them */
 	__u64 lost; /* packets with an id that found no slot */
 	__u64 other; /* packets without an id */
 	__u64 late; /* packets stamped on receipt, as nobody did when they were handed over */
@@ -129,14 +130,6 @@ struct packet {
 		    * the lowest bits of the hash for samples, or of NOT_HASHED */
 	__u8 bytes[];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set before loading, as is the size of a slot */
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct record));
-} ring SEC(".maps");
 
 /* A flush of XDP frames: when it ended, and how many frames there were until then. */
 struct flush {
@@ -300,10 +293,7 @@ static __always_inline int read_id(struct __sk_buff *skb, __u32 *id)
 /* A slot of the ring; none when the ring is full. */
 static __always_inline void *slot_of_packet(void)
 {
-	long slot = take_slot(&state.head, &state.tail, &state.bell_at, config.mask);
-	__u32 key = slot;
-
-	return slot < 0 ? 0 : bpf_map_lookup_elem(&ring, &key);
+	return take_slot(&state.head, &state.tail, &state.bell_at, config.mask, 0, config.slot);
 }
 
 /* Stores a packet's id and time, if it has an id. */
@@ -324,6 +314,7 @@ static __always_inline void stamp(struct __sk_buff *skb, __u64 now)
 	}
 	*(volatile __u64 *)&record->packet = id | (frame_len & 0xffff) << 32;
 	*(volatile __u64 *)&record->time_ns = now;
+	submit(record);
 }
 
 /* Stores a packet's time and first bytes. */
@@ -349,9 +340,9 @@ static __always_inline void keep(struct __sk_buff *skb, __u64 now, __u64 hash)
 	if (skb->vlan_present)
 		packet->tag |= 1ull << 32 | (__u32)bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci;
 	*(volatile __u64 *)&packet->time_ns = now;
-	/* An exchange orders the stores before it, on every architecture. */
-	__sync_lock_test_and_set(&packet->lengths,
-				 (kept & 0xffff) | (bpf_get_smp_processor_id() + 1ull) << 16 | frame_len << 32);
+	store_last(&packet->lengths,
+		   (kept & 0xffff) | (bpf_get_smp_processor_id() + 1ull) << 16 | frame_len << 32);
+	submit(packet);
 }
 
 /* When the next XDP frame was handed over; 0 when its note is not made yet. */

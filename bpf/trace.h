@@ -122,7 +122,7 @@ struct core {
 	__u64 head; /* slots taken so far */
 	__u64 lost; /* records that found no slot */
 	__u64 lost_since; /* when the first of them did not; user space takes it */
-	__u64 first; /* the core's first slot in the map `ring`; written by user space, like all below */
+	__u64 first; /* where the core's ring begins in the map `ring`; written by user space, like all below */
 	__u64 cpu;
 	__u64 pad0[3];
 	__u64 tail; /* slots emptied so far; written by user space */
@@ -189,14 +189,6 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct core));
 } cores SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* set before loading: the slots of all cores */
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct record));
-} ring SEC(".maps");
 
 /* What is read of the kernel's own structures; their layout comes from its BTF. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -317,7 +309,7 @@ static __always_inline __u64 stolen_of(__u64 *steal_at, __u64 *steal_ns)
 	if (!*steal_at) {
 		/* The kernel does not tell programs where a core's variables are; a task's run queue is one
 		 * of them. */
-		struct task_struct *task = bpf_get_current_task_btf();
+		struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 		if (!bpf_core_field_exists(task->se.cfs_rq))
 			return 0;
@@ -353,27 +345,23 @@ static __always_inline __u64 stolen_within(struct core *core, __u64 dur)
 static __always_inline void put_of(struct core *core, __u64 cpu, __u64 start, __u64 dur, __u64 kind,
 				   __u64 aux, __u64 id, __u64 steal)
 {
-	long slot = take_slot(&core->head, &core->tail, &core->bell_at, config.mask);
-	__u32 key = core->first + slot;
-	struct record *record;
+	struct record *record = take_slot(&core->head, &core->tail, &core->bell_at, config.mask,
+					  core->first, sizeof(*record));
 
-	if (slot < 0) {
+	if (!record) {
 		/* In this order: whoever sees that some were lost also sees since when. */
 		if (!core->lost_since)
 			*(volatile __u64 *)&core->lost_since = start + dur;
 		__sync_fetch_and_add(&core->lost, 1);
 		return;
 	}
-	record = bpf_map_lookup_elem(&ring, &key);
-	if (!record)
-		return;
 	if (dur > UNKNOWN)
 		dur = UNKNOWN;
 	*(volatile __u64 *)&record->aux = aux;
 	*(volatile __u64 *)&record->more = (id & UNKNOWN) | steal << 32;
 	*(volatile __u64 *)&record->start_ns = start;
-	/* An exchange orders the stores before it, on every architecture. */
-	__sync_lock_test_and_set(&record->what, dur | kind << 32 | cpu << 48);
+	store_last(&record->what, dur | kind << 32 | cpu << 48);
+	submit(record);
 }
 
 /* Stores a record of a core. */
@@ -401,9 +389,16 @@ static __always_inline __u32 kind_of_sum(int place)
 	return place == 0 ? IRQ : place <= VECTORS ? VECTOR : SOFTIRQ;
 }
 
-/* Stores one of the sums. Like the next one it is no static function: so the verifier goes through it once in a
- * program, and not on each path to it. */
-__noinline int tell_sum_at(struct core *core, __u32 place)
+/* No static functions: so the verifier goes through them once in a program, and not on each path to them. Before
+ * Linux 5.12 it does so with numbers as their arguments alone. */
+#ifdef RESERVE
+#define ONCE static __noinline
+#else
+#define ONCE __noinline
+#endif
+
+/* Stores one of the sums. */
+ONCE int tell_sum_at(struct core *core, __u32 place)
 {
 	if (!core || place >= SUMS)
 		return 0;
@@ -413,7 +408,7 @@ __noinline int tell_sum_at(struct core *core, __u32 place)
 }
 
 /* Stores all sums. A function of its own, as it is rarely called. */
-__noinline int tell_sums(struct core *core)
+ONCE int tell_sums(struct core *core)
 {
 	if (!core)
 		return 0;

@@ -330,10 +330,12 @@ int BPF_PROG(polled)
 /* Whether this is the thread that softirqs are left to. */
 static __always_inline int is_softirq_thread(void)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	char name[2] = {};
 
 	/* ksoftirqd/N. */
-	return task->flags & TASK_FLAG_KERNEL && task->comm[0] == 'k' && task->comm[1] == 's';
+	bpf_probe_read_kernel(name, sizeof(name), &task->comm);
+	return BPF_CORE_READ(task, flags) & TASK_FLAG_KERNEL && name[0] == 'k' && name[1] == 's';
 }
 
 /* What raised a softirq, for the upper half of its record's aux: kind in bits 60..62, id in 32..59. */

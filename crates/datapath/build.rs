@@ -7,6 +7,8 @@ use std::process::{Command, exit};
 /// Where the programs are, seen from this crate.
 const SOURCES: &str = "../../bpf";
 const PROGRAMS: [&str; 4] = ["tap", "hardware", "redirect", "trace"];
+/// Those that are compiled a second time, for kernels before Linux 5.12: see bpf/ring.h.
+const RESERVING: [&str; 2] = ["tap", "trace"];
 
 fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
@@ -16,10 +18,13 @@ fn main() {
     if variable("CARGO_CFG_TARGET_ENDIAN") != "little" {
         fail("the stamp ring is little-endian, and so must be the target");
     }
-    for program in PROGRAMS {
+    let plain = PROGRAMS.map(|program| (program, "", None));
+    let reserving = RESERVING.map(|program| (program, "-reserve", Some("-DRESERVE")));
+    for (program, suffix, define) in plain.into_iter().chain(reserving) {
         compile(
             &Path::new(SOURCES).join(format!("{program}.bpf.c")),
-            &out.join(format!("{program}.bpf.o")),
+            &out.join(format!("{program}{suffix}.bpf.o")),
+            define,
             // The headers of the libbpf that is linked, from libbpf-sys.
             &variable("DEP_BPF_INCLUDE"),
             &variable("CARGO_CFG_TARGET_ARCH"),
@@ -27,14 +32,15 @@ fn main() {
     }
 }
 
-fn compile(source: &Path, object: &Path, include: &str, arch: &str) {
+fn compile(source: &Path, object: &Path, define: Option<&str>, include: &str, arch: &str) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
     // `-target bpf` does not look into the folders where Debian keeps asm/types.h: of this
     // architecture, and of another one (linux-libc-dev-arm64-cross). -mcpu=v3 has compare and
-    // exchange: Linux 5.12.
+    // exchange.
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"])
         .arg(format!("-D__TARGET_ARCH_{}", kernel_arch(arch)))
+        .args(define)
         .args(["-I", include])
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
         .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include")])

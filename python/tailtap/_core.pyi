@@ -39,6 +39,7 @@ __all__ = [
     "redirect",
     "sides",
     "stamp",
+    "takes_programs",
     "tap",
     "trace",
     "trace_lacks",
@@ -279,6 +280,9 @@ def noise(
 
 TRACE_KINDS: Mapping[str, int]
 """The kinds of a trace's records by their names: the list of bpf/trace_kinds.h."""
+
+def takes_programs() -> bool:
+    """Whether this kernel takes the programs of tap and tracer, as far as we may ask it."""
 
 def trace_lacks(mode: str) -> tuple[list[str], list[str]]:
     """What a trace in this mode would lack on this kernel, and what would stand in for it.

@@ -1,5 +1,5 @@
 //! The consumer's side of a ring that eBPF programs fill; bpf/ring.h has the producers' and the
-//! protocol.
+//! protocol. That of the kernel's ring buffers is in Documentation/bpf/ringbuf.rst.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -10,17 +10,26 @@ pub(crate) type Record = [u64; 2];
 const PORTION: u64 = 4096;
 /// The ring is drained when this part of it is used.
 const PARTS: u64 = 2;
+/// What the kernel's header of a record says until that is submitted (BPF_RINGBUF_BUSY_BIT).
+const BUSY: u64 = 1 << 31;
 
 /// A ring, seen by its only consumer.
 #[derive(Debug)]
 pub(crate) struct Ring<'a> {
     head: &'a AtomicU64,
     tail: &'a AtomicU64,
-    bell_at: &'a AtomicU64,
+    /// None where the kernel keeps the ring.
+    bell_at: Option<&'a AtomicU64>,
     words: &'a [AtomicU64],
+    /// Words from one slot to the next one.
     slot_words: usize,
+    /// What `head` and `tail` count for each slot.
+    step: u64,
     slots: u64,
     emptied: u64,
+    /// The word that the next slot begins at, and the one from which on the words come again.
+    at: usize,
+    end: usize,
 }
 
 impl<'a> Ring<'a> {
@@ -36,22 +45,48 @@ impl<'a> Ring<'a> {
         let slots = words.len() / slot_words;
         assert!(slots.is_power_of_two() && slot_words >= 2);
         let emptied = tail.load(Ordering::Relaxed);
-        let ring = Self { head, tail, bell_at, words, slot_words, slots: slots as u64, emptied };
+        let at = (emptied % slots as u64) as usize * slot_words;
+        let (step, slots, end) = (1, slots as u64, words.len());
+        let bell_at = Some(bell_at);
+        let ring = Self { head, tail, bell_at, words, slot_words, step, slots, emptied, at, end };
         ring.set_bell();
         ring
+    }
+
+    /// A ring buffer of the kernel, which has at least so many slots. Its bytes, in `words`, stand there
+    /// twice; `head` and `tail` count them.
+    pub(crate) fn of_kernel(
+        [head, tail]: [&'a AtomicU64; 2],
+        words: &'a [AtomicU64],
+        slot_words: usize,
+        slots: usize,
+    ) -> Self {
+        let slot_words = slot_words + 1;
+        let step = (slot_words * size_of::<u64>()) as u64;
+        let (slots, end) = (slots as u64, words.len() / 2);
+        let emptied = tail.load(Ordering::Relaxed) / step;
+        let at = (emptied * slot_words as u64 % end as u64) as usize;
+        Self { head, tail, bell_at: None, words, slot_words, step, slots, emptied, at, end }
     }
 
     /// Has the producers ring when the ring should be drained. Whoever asks afterwards whether it should
     /// be misses nothing.
     fn set_bell(&self) {
-        self.bell_at.store(self.emptied + self.slots / PARTS, Ordering::Relaxed);
+        if let Some(bell_at) = self.bell_at {
+            bell_at.store(self.emptied + self.slots / PARTS, Ordering::Relaxed);
+        }
         // Whatever was taken before the producers saw this is seen by `should_drain`.
         fence(Ordering::SeqCst);
     }
 
+    /// Slots taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.head.load(Ordering::Acquire) / self.step
+    }
+
     /// Records that wait in the ring.
     pub(crate) fn waiting(&self) -> u64 {
-        self.head.load(Ordering::Acquire) - self.emptied
+        self.taken() - self.emptied
     }
 
     /// Whether so much of the ring is used that it should be drained.
@@ -63,23 +98,34 @@ impl<'a> Ring<'a> {
     /// words of each slot and the words behind them.
     pub(crate) fn drain(&mut self, limit: u64, mut take: impl FnMut(Record, &[AtomicU64])) -> u64 {
         let before = self.emptied;
-        let mask = self.slots - 1;
+        let by_kernel = self.bell_at.is_none();
         while self.emptied - before < limit {
-            let start = (self.emptied & mask) as usize * self.slot_words;
-            let slot = &self.words[start..start + self.slot_words];
+            let mut slot = &self.words[self.at..self.at + self.slot_words];
+            if by_kernel {
+                if self.waiting() == 0 || slot[0].load(Ordering::Acquire) & BUSY != 0 {
+                    break;
+                }
+                slot = &slot[1..];
+            }
             let record = [slot[0].load(Ordering::Acquire), slot[1].load(Ordering::Acquire)];
             if record.contains(&0) {
                 break;
             }
             take(record, &slot[2..]);
-            slot[0].store(0, Ordering::Relaxed);
-            slot[1].store(0, Ordering::Relaxed);
+            if !by_kernel {
+                slot[0].store(0, Ordering::Relaxed);
+                slot[1].store(0, Ordering::Relaxed);
+            }
             self.emptied += 1;
+            self.at += self.slot_words;
+            if self.at >= self.end {
+                self.at -= self.end;
+            }
             if self.emptied.is_multiple_of(PORTION) {
-                self.tail.store(self.emptied, Ordering::Release);
+                self.tail.store(self.emptied * self.step, Ordering::Release);
             }
         }
-        self.tail.store(self.emptied, Ordering::Release);
+        self.tail.store(self.emptied * self.step, Ordering::Release);
         self.set_bell();
         self.emptied - before
     }

@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use serde::Serialize;
 use tailtap_analysis::key::KeyKind;
 use tailtap_datapath::OnReady;
-use tailtap_datapath::bpf::{BpfError, Classic};
+use tailtap_datapath::bpf::{self, BpfError, Classic};
 use tailtap_datapath::device::af_xdp::AfXdpError;
 use tailtap_datapath::device::registry::{BackEnd, DeviceError};
 use tailtap_datapath::forward::fault::{self, ForwardError};
@@ -37,6 +37,7 @@ use crate::records::plain;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(takes_programs, module)?)?;
     module.add_function(wrap_pyfunction!(tap, module)?)?;
     module.add_function(wrap_pyfunction!(check_tap_key, module)?)?;
     module.add_function(wrap_pyfunction!(check_key, module)?)?;
@@ -48,6 +49,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(load, module)?)?;
     module.add_function(wrap_pyfunction!(noise, module)?)?;
     Ok(())
+}
+
+/// Whether this kernel takes the programs of tap and tracer, as far as this process may ask it.
+#[pyfunction]
+fn takes_programs() -> bool {
+    bpf::takes_programs()
 }
 
 /// `tailtap.lab.instruments.taps.links.TapLink`.

@@ -10,13 +10,15 @@ mod classic;
 mod cost;
 mod filter;
 mod redirection;
+mod rings;
 mod verdict;
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::LazyLock;
 
 use libbpf_rs::{
     AsRawLibbpf, ErrorKind, Map, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder,
@@ -25,6 +27,7 @@ use libbpf_rs::{
 use libbpf_sys::bpf_insn;
 use memmap2::{MmapOptions, MmapRaw};
 
+use crate::cpu::check;
 use crate::interface::Interface;
 
 pub(crate) use attach::{Attachment, Place, busy, programs_on};
@@ -34,6 +37,7 @@ pub(crate) use classic::{CHOICES, DIFFERS, MATCHES, translate};
 pub use classic::{Classic, FilterError};
 pub(crate) use cost::enable_statistics;
 pub(crate) use redirection::Redirection;
+pub(crate) use rings::Rings;
 
 /// An object file that `build.rs` made.
 pub(crate) struct Compiled {
@@ -42,6 +46,8 @@ pub(crate) struct Compiled {
     /// What it needs of the machine.
     needs: &'static str,
     bytes: &'static [u8],
+    /// The same for kernels before Linux 5.12: see bpf/ring.h.
+    reserving: Option<&'static [u8]>,
 }
 
 /// libelf wants whole words.
@@ -57,27 +63,70 @@ macro_rules! compiled {
 }
 
 /// Stamps packets on a link, or keeps their first bytes.
-pub(crate) static TAP: Compiled =
-    Compiled { what: "the tap's program", needs: "Linux 5.12 or later", bytes: compiled!("tap") };
+pub(crate) static TAP: Compiled = Compiled {
+    what: "the tap's program",
+    needs: "Linux 5.8 or later",
+    bytes: compiled!("tap"),
+    reserving: Some(compiled!("tap-reserve")),
+};
 /// Reads the stamps of a network card.
 pub(crate) static HARDWARE: Compiled = Compiled {
     what: "the XDP program that reads stamps",
     needs: "Linux 6.3 and a driver with XDP",
     bytes: compiled!("hardware"),
+    reserving: None,
 };
 /// Sends packets out of another interface.
 static REDIRECT: Compiled = Compiled {
     what: "the XDP program that redirects packets",
     needs: "Linux 5.9 or later with CONFIG_BPF_SYSCALL",
     bytes: compiled!("redirect"),
+    reserving: None,
 };
 
 /// Follow what the kernel does on chosen cores.
 pub(crate) static TRACE: Compiled = Compiled {
     what: "the tracer's programs",
-    needs: "CONFIG_DEBUG_INFO_BTF, and was tried on Linux 6.1, 6.12 and 6.18",
+    needs: "CONFIG_DEBUG_INFO_BTF, and was tried on Linux 5.10, 6.1, 6.12 and 6.18",
     bytes: compiled!("trace"),
+    reserving: Some(compiled!("trace-reserve")),
 };
+
+/// Whether the kernel lets programs exchange words (Linux 5.12), as far as we may ask it.
+fn exchanges() -> bool {
+    /// r0 = 0; *(u64 *)(r10 - 8) = r0; r0 = xchg(r10 - 8, r0); exit.
+    const EXCHANGE: [u64; 4] = [0xb7, 0xfff8_0a7b, 0xe1_fff8_0adb, 0x95];
+    static KNOWN: LazyLock<bool> = LazyLock::new(|| {
+        // SAFETY: name and options may be null; the descriptor that comes back is ours.
+        let loaded = check(unsafe {
+            libbpf_sys::bpf_prog_load(
+                libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER,
+                std::ptr::null(),
+                c"GPL".as_ptr(),
+                EXCHANGE.as_ptr().cast(),
+                EXCHANGE.len() as _,
+                std::ptr::null_mut(),
+            )
+        });
+        // SAFETY: as above.
+        let loaded = loaded.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        !loaded.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+    });
+    #[cfg(test)]
+    if tests::OLD.get() {
+        return false;
+    }
+    *KNOWN
+}
+
+/// Whether the kernel takes what tap and tracer are made of, as far as we may ask it.
+pub fn takes_programs() -> bool {
+    // SAFETY: takes no pointers but for options, which may be null.
+    let reserves = || unsafe {
+        libbpf_sys::libbpf_probe_bpf_map_type(libbpf_sys::BPF_MAP_TYPE_RINGBUF, std::ptr::null())
+    };
+    exchanges() || reserves() > 0
+}
 
 /// An eBPF program cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -144,8 +193,10 @@ impl Compiled {
     pub(crate) fn open(&'static self) -> Result<Opened, BpfError> {
         // Errors reach the user through our own messages.
         verdict::listen();
-        let object = ObjectBuilder::default().open_memory(self.bytes);
-        Ok(Opened { object: object.map_err(|error| self.refused(error))?, compiled: self })
+        let reserving = self.reserving.filter(|_| !exchanges());
+        let object = ObjectBuilder::default().open_memory(reserving.unwrap_or(self.bytes));
+        let object = object.map_err(|error| self.refused(error))?;
+        Ok(Opened { object, compiled: self, reserving: reserving.is_some() })
     }
 
     /// The error of a step that belongs to loading.
@@ -165,6 +216,8 @@ impl Compiled {
 pub(crate) struct Opened {
     object: OpenObject,
     compiled: &'static Compiled,
+    /// Whether its programs reserve their slots.
+    reserving: bool,
 }
 
 impl Opened {
@@ -242,7 +295,7 @@ impl Opened {
 
     /// Hands the programs to the kernel, which checks them.
     pub(crate) fn load(self) -> Result<Loaded, BpfError> {
-        let Self { object, compiled } = self;
+        let Self { object, compiled, .. } = self;
         let Compiled { what, needs, .. } = *compiled;
         verdict::take();
         let object = object.load().map_err(|error| match verdict::take() {
@@ -259,6 +312,14 @@ pub(crate) struct Loaded {
     compiled: &'static Compiled,
 }
 
+/// What a map is made with that has nothing special.
+fn map_options() -> libbpf_sys::bpf_map_create_opts {
+    libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    }
+}
+
 /// Programs that another one goes on with. They stay there for as long as this is open.
 #[derive(Debug)]
 pub(crate) struct Choices(MapHandle);
@@ -266,12 +327,8 @@ pub(crate) struct Choices(MapHandle);
 impl Choices {
     /// Room for so many.
     pub(crate) fn new(compiled: &Compiled, count: u32) -> Result<Self, BpfError> {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
-            ..Default::default()
-        };
         let word = size_of::<u32>() as u32;
-        MapHandle::create(MapType::ProgArray, Some("choices"), word, word, count, &options)
+        MapHandle::create(MapType::ProgArray, Some("choices"), word, word, count, &map_options())
             .map(Self)
             .map_err(|error| compiled.refused(error))
     }
@@ -319,5 +376,15 @@ impl Loaded {
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loaded").field("what", &self.compiled.what).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Whether this thread has programs for kernels before Linux 5.12.
+        pub(crate) static OLD: Cell<bool> = const { Cell::new(false) };
     }
 }

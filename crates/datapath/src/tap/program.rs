@@ -4,7 +4,6 @@ use std::io;
 use std::mem::size_of;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 
 use memmap2::MmapRaw;
 use tailtap_analysis::key::{Field, Sampling};
@@ -12,7 +11,7 @@ use tailtap_analysis::key::{Field, Sampling};
 use super::ring::{Ring, State};
 use crate::bpf::{
     Attachment, Bell, BpfError, CHOICES, Choices, Classic, DIFFERS, Hook, Loaded, MATCHES, Place,
-    TAP, busy, programs_on, translate,
+    Rings, TAP, busy, programs_on, translate,
 };
 use crate::interface::Interface;
 
@@ -164,9 +163,7 @@ pub struct Program {
     /// Rings when the ring should be drained.
     pub bell: Bell,
     state: MmapRaw,
-    records: MmapRaw,
-    slots: usize,
-    slot_words: usize,
+    rings: Rings,
     /// The programs that note when packets are handed over.
     noting: &'static [&'static str],
 }
@@ -212,13 +209,13 @@ impl Program {
         let [stamping, filtering] = names;
         let slot_words = keep.slot_words();
         let mut words = Vec::from(verdict.words());
-        words.push(slots - 1);
+        words.extend([slots - 1, (slot_words * size_of::<u64>()) as u32]);
         words.extend(keep.words(interest.id));
         words.extend(moment.words(noting).map_err(|error| TAP.refused(error))?);
         words.push(interest.sampling.map_or(0, Sampling::bits));
         words.push(u32::from(!ethernet));
         open.set_constants(&words);
-        open.size_map("ring", slots, Some((slot_words * size_of::<u64>()) as u32))?;
+        let rings = open.size_rings(1, slots as usize, slot_words)?;
         let mut needed = vec![stamping, NOTHING, ONLY_CLOCK];
         needed.extend(noting);
         let choices = interest.filter.map(|filter| {
@@ -240,37 +237,16 @@ impl Program {
         }
         let name = if choices.is_some() { filtering } else { stamping };
         let state = loaded.map_memory(".bss", size_of::<State>())?;
-        let slots = slots as usize;
-        let records = loaded.map_memory("ring", slots * slot_words * size_of::<u64>())?;
+        let rings = rings.share(&loaded)?;
         let bell = loaded.bell()?;
-        Ok(Self {
-            name,
-            names,
-            loaded,
-            _choices: choices,
-            bell,
-            state,
-            records,
-            slots,
-            slot_words,
-            noting,
-        })
+        Ok(Self { name, names, loaded, _choices: choices, bell, state, rings, noting })
     }
 
     /// The ring; there must be one consumer at a time.
     pub fn ring(&self) -> Ring<'_> {
-        // SAFETY: both mappings are zeroed memory of the right size, aligned to a page, shared
-        // with the kernel and accessed through atomics alone, and live as long as `self`.
-        unsafe {
-            Ring::new(
-                &*self.state.as_ptr().cast::<State>(),
-                std::slice::from_raw_parts(
-                    self.records.as_ptr().cast::<AtomicU64>(),
-                    self.slots * self.slot_words,
-                ),
-                self.slot_words,
-            )
-        }
+        // SAFETY: the mapping is zeroed memory of the right size, aligned to a page, shared with the
+        // kernel and accessed through atomics alone, and lives as long as `self`.
+        Ring::new(unsafe { &*self.state.as_ptr().cast::<State>() }, &self.rings)
     }
 
     /// Attaches the tap to an interface of this thread's network namespace, before what is there.
@@ -360,6 +336,7 @@ pub(crate) fn answers(filter: &[Classic], packets: &[Vec<u8>]) -> Option<Vec<boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::tests::OLD;
     use crate::socket::PacketSocket;
     use std::process::Command;
     use std::sync::atomic::Ordering;
@@ -507,7 +484,9 @@ mod tests {
         run("ip link set tt-b up");
         let [sender, receiver] = ["tt-a", "tt-b"].map(|name| Interface::find_up(name).expect("up"));
         let socket = PacketSocket::sender(&sender, true).expect("a socket");
-        for place in [Place::Tcx(Hook::Ingress), Place::Filter(Hook::Ingress)] {
+        let places = [Place::Tcx(Hook::Ingress), Place::Filter(Hook::Ingress)];
+        for (place, old) in places.into_iter().flat_map(|place| [(place, false), (place, true)]) {
+            OLD.set(old);
             let load = |verdict, moment| {
                 Program::load(verdict, Keep::Bytes(64), 16, moment, Interest::default(), true)
             };

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::bpf::Rings;
 use crate::ring;
 
 /// What every slot begins with. Of a stamp that is all, byte for byte as in the stamp file.
@@ -62,17 +63,16 @@ pub struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    /// The ring in `words`: slots of `slot_words` words, at least two, whose number must be a power
-    /// of two.
-    pub fn new(state: &'a State, words: &'a [AtomicU64], slot_words: usize) -> Self {
+    /// The only one of these rings.
+    pub(crate) fn new(state: &'a State, rings: &'a Rings) -> Self {
         let State { head, tail, bell_at, .. } = state;
-        Self { state, slots: ring::Ring::new(head, tail, bell_at, words, slot_words) }
+        Self { state, slots: rings.ring(0, [head, tail, bell_at]) }
     }
 
     /// The program's counters.
     pub fn counters(&self) -> Counters {
         Counters {
-            head: self.state.head.load(Ordering::Acquire),
+            head: self.slots.taken(),
             lost: self.state.lost.load(Ordering::Acquire),
             other: self.state.other.load(Ordering::Acquire),
             late: self.state.late.load(Ordering::Acquire),

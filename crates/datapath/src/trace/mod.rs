@@ -239,7 +239,7 @@ pub fn trace(
     let first = path_of(1);
     let mut writer = Writer::create(&first, options.cpus.len()).map_err(failed(&first))?;
     for (place, &cpu) in options.cpus.iter().enumerate() {
-        program.core(place).begin(cpu, place * slots as usize, now_ns());
+        program.core(place).begin(cpu, program.rings.first(place), now_ns());
     }
     let mut attached = program.attach();
     let program = program;

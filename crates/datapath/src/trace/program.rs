@@ -13,7 +13,7 @@ use super::kernel::{self, Tracepoints};
 use super::record::RECORD_WORDS;
 use super::tasks::Seen;
 use super::{Mode, Options, TraceError};
-use crate::bpf::{Attachment, Bell, BpfError, Loaded, Opened, TRACE};
+use crate::bpf::{Attachment, Bell, BpfError, Loaded, Opened, Rings, TRACE};
 use crate::clock::now_ns;
 use crate::ring::Ring;
 
@@ -93,8 +93,7 @@ pub(super) struct Program {
     /// Rings when a core's ring should be drained.
     pub(super) bell: Bell,
     cores: MmapRaw,
-    records: MmapRaw,
-    slots: usize,
+    pub(super) rings: Rings,
     /// Bytes of a core.
     core_len: usize,
     pub(super) hooks: Vec<Hook>,
@@ -121,15 +120,14 @@ impl Program {
         let steal_at = kernel::steal_offset();
         open.set_constants(&constants(options, slots, steal_at.unwrap_or(0)));
         open.size_map("cores", options.cpus.len() as u32, None)?;
-        open.size_map("ring", (options.cpus.len() * slots) as u32, None)?;
+        let rings = open.size_rings(options.cpus.len(), slots, RECORD_WORDS)?;
         let loaded = open.load().map_err(|error| match error {
             BpfError::Memory { .. } => TraceError::Memory { records: slots as u64 },
             other => other.into(),
         })?;
         let core_len = loaded.map("cores").value_size() as usize;
         let cores = loaded.map_memory("cores", options.cpus.len() * core_len)?;
-        let len = options.cpus.len() * slots * RECORD_WORDS * size_of::<u64>();
-        let records = loaded.map_memory("ring", len)?;
+        let rings = rings.share(&loaded)?;
         let served = loaded.map("served");
         for pid in &options.served {
             served
@@ -144,18 +142,7 @@ impl Program {
         }
         let steal = steal_at.is_some();
         let bell = loaded.bell()?;
-        Ok(Self {
-            loaded,
-            bell,
-            cores,
-            records,
-            slots,
-            core_len,
-            hooks,
-            missing,
-            substitutes,
-            steal,
-        })
+        Ok(Self { loaded, bell, cores, rings, core_len, hooks, missing, substitutes, steal })
     }
 
     /// What is shared with the programs of the core at this place.
@@ -168,14 +155,8 @@ impl Program {
 
     /// Its ring; there must be one consumer at a time.
     pub(super) fn ring(&self, place: usize) -> Ring<'_> {
-        let words = self.slots * RECORD_WORDS;
-        // SAFETY: as above; the rings of all cores stand one behind the other.
-        let words = unsafe {
-            let first = self.records.as_ptr().cast::<AtomicU64>().add(place * words);
-            std::slice::from_raw_parts(first, words)
-        };
         let core = self.core(place);
-        Ring::new(&core.head, &core.tail, &core.bell_at, words, RECORD_WORDS)
+        self.rings.ring(place, [&core.head, &core.tail, &core.bell_at])
     }
 
     /// Begins to trace. What the kernel refuses to follow is missing.

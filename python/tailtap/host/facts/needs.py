@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
-import platform
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -52,41 +48,16 @@ def require_root() -> None:
         )
 
 
-_BPF: Mapping[str, int] = {"x86_64": 321, "aarch64": 280}
-"""The number of bpf(2), for which the C library has no function."""
-_LOAD = 5
-_SOCKET_FILTER = 1
-_ATTRIBUTES = struct.Struct("IIQQ24x")
-"""The first members of `union bpf_attr` for BPF_PROG_LOAD; include/uapi/linux/bpf.h."""
-_EXCHANGE = struct.pack(
-    "=BBhi BBhi BBhi BBhi",
-    *(0xB7, 0, 0, 0),  # r0 = 0
-    *(0x7B, 0x0A, -8, 0),  # *(u64 *)(r10 - 8) = r0
-    *(0xDB, 0x0A, -8, 0xE1),  # r0 = xchg(r10 - 8, r0)
-    *(0x95, 0, 0, 0),  # exit
-)
-
-
 def require_programs(key: str, remedy: str) -> None:
     """Raises `MachineError` for `key` where the kernel refuses what our eBPF programs are made of.
 
-    It is asked to take one that exchanges a word, which kernels before Linux 5.12 do not know.
     Whoever may not load programs is not asked.
     """
-    number = _BPF.get(platform.machine())
-    if number is None or missing_capabilities():
-        return
-    code, licence = ctypes.create_string_buffer(_EXCHANGE), ctypes.create_string_buffer(b"GPL")
-    attributes = _ATTRIBUTES.pack(
-        _SOCKET_FILTER, len(_EXCHANGE) // 8, ctypes.addressof(code), ctypes.addressof(licence)
-    )
-    library = ctypes.CDLL(None, use_errno=True)
-    program: int = library.syscall(number, _LOAD, attributes, len(attributes))
-    if program >= 0:
-        os.close(program)
-    elif ctypes.get_errno() == errno.EINVAL:
+    from tailtap import _core
+
+    if not _core.takes_programs():
         raise MachineError(
-            f"Linux {os.uname().release} does not take our eBPF programs, 5.12 and newer do",
+            f"Linux {os.uname().release} does not take our eBPF programs, 5.8 and newer do",
             place=key,
             remedy=f"boot such a kernel, or {remedy}",
         )

@@ -75,7 +75,7 @@ class InlineTap:
     summary = "eBPF programs on links of their own on both sides of the DuT."
     documentation = (
         "They stamp a packet when it is handed to the DuT, and when the DuT hands it over. "
-        "`tailtap tap` is the same tap. Needs Linux 5.12 with CONFIG_BPF_SYSCALL and "
+        "`tailtap tap` is the same tap. Needs Linux 5.8 with CONFIG_BPF_SYSCALL and "
         "CONFIG_NET_CLS_BPF."
     )
 
@@ -95,7 +95,7 @@ class InlineTap:
                 stack.callback(process.close)
                 self.stop(process)
         except TailtapError as error:
-            remedy = "Linux 5.12 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
+            remedy = "Linux 5.8 or newer with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"
             yield Check(area, name, "missing", str(error), remedy, required=True)
             return
         found = "both taps were loaded, attached and stopped"

@@ -138,7 +138,7 @@ def diagnose_tracer() -> Iterator[Check]:
             following = Following([cpu], Tracing("full", Path(folder), 0, ()))
             trace = following.taken()
     except TailtapError as error:
-        remedy = "CONFIG_DEBUG_INFO_BTF; tried on Linux 6.1, 6.12 and 6.18"
+        remedy = "CONFIG_DEBUG_INFO_BTF; tried on Linux 5.10, 6.1, 6.12 and 6.18"
         yield Check(area, name, "missing", str(error), remedy)
         return
     found = f"{len(trace.hooks)} tracepoints were followed"
