@@ -85,13 +85,6 @@ def says_damaged(error: Exception) -> bool:
     return False
 
 
-def says_locked(error: Exception) -> bool:
-    """Whether DuckDB says that another program has the database open."""
-    import duckdb
-
-    return isinstance(error, duckdb.IOException) and "Could not set lock" in str(error)
-
-
 def refused_by(database: Path, error: Exception, kept: str) -> MachineError:
     """The error for what DuckDB could not do, on one line."""
     import duckdb
@@ -99,7 +92,7 @@ def refused_by(database: Path, error: Exception, kept: str) -> MachineError:
     reason = reason_of(error)
     if says_damaged(error):
         remedy = "it is damaged: rename it, and repeat this"
-    elif says_locked(error):
+    elif isinstance(error, duckdb.IOException) and "Could not set lock" in str(error):
         remedy = "another program has it open: close it there"
     elif isinstance(error, duckdb.OutOfMemoryException):
         remedy = "it needs more memory: end other programs"

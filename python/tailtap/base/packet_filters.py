@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from collections.abc import Iterator
 
 from tailtap.base.errors import InputError, MachineError, WrongValue
 
@@ -55,7 +54,8 @@ def compile_filter(text: str, link_type: int = ETHERNET) -> list[Instruction]:
         if library.pcap_compile(handle, ctypes.byref(program), text.encode(), 1, ANY_NETMASK) < 0:
             why = library.pcap_geterr(handle).decode(errors="replace")
             raise WrongValue("--filter", text, f"{why} (`man pcap-filter` has its words)")
-        found = list(_instructions(program))
+        instructions = program.instructions[: program.length]
+        found = [(one.code, one.if_true, one.if_false, one.k) for one in instructions]
         library.pcap_freecode(ctypes.byref(program))
     finally:
         library.pcap_close(handle)
@@ -68,12 +68,6 @@ def compile_filter_of_ip(text: str) -> list[Instruction] | None:
         return compile_filter(text, RAW)
     except InputError:
         return None
-
-
-def _instructions(program: _Program) -> Iterator[Instruction]:
-    for place in range(program.length):
-        one = program.instructions[place]
-        yield one.code, one.if_true, one.if_false, one.k
 
 
 def _library() -> ctypes.CDLL:

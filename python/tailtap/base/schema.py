@@ -56,6 +56,17 @@ def as_value_error(prefix: str = "") -> Iterator[None]:
         raise ValueError(f"{prefix}{error}") from error
 
 
+def read_by(parse: Callable[[str], object]) -> AfterValidator:
+    """A check of text that `parse` reads; it stays as it is written."""
+
+    def check(text: str) -> str:
+        with as_value_error():
+            parse(text)
+        return text
+
+    return AfterValidator(check)
+
+
 AS_WRITTEN: Mapping[str, bool] = {"as_written": True}
 """The context in which a model is dumped as an experiment file has it: quantities with units."""
 

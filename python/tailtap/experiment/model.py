@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import (
-    AfterValidator,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -27,7 +26,7 @@ from tailtap.analysis.runs.text import as_words
 from tailtap.analysis.verdict.requirement import parse_requirements
 from tailtap.base.document import Misfit
 from tailtap.base.errors import InputError, did_you_mean
-from tailtap.base.schema import AS_WRITTEN, Ports, Strict, Written, as_value_error
+from tailtap.base.schema import AS_WRITTEN, Ports, Strict, Written, read_by
 from tailtap.base.units import format_time
 from tailtap.experiment.dut import Dut
 from tailtap.experiment.line import (
@@ -73,12 +72,6 @@ ON_TESTBED = "on_testbed"
 """The key of the context of validation that says whether `Experiment.wired` follows."""
 KEYS = ("auto", "moonsniff")
 """Keys that stamps have: the packet's id and nothing else."""
-
-
-def _is_requirement(text: str) -> str:
-    with as_value_error():
-        parse_requirements([text])
-    return text
 
 
 class Experiment(Strict):
@@ -191,7 +184,8 @@ class Experiment(Strict):
         examples=[["evaluation", "worst"]],
     )
     require: Annotated[
-        list[Annotated[str, AfterValidator(_is_requirement)]], Written("list of requirements")
+        list[Annotated[str, read_by(lambda text: parse_requirements([text]))]],
+        Written("list of requirements"),
     ] = Field(
         default_factory=list,
         description="What all runs must meet (docs/reference/verdict.md): `tailtap run` ends with "

@@ -72,7 +72,7 @@ def add(history: Path, source: Path, commit: str, date: str = "") -> AddedRecord
     if not good:
         told = "; ".join(f"{run.slug}: {run.excluded}" for run in runs[:3])
         raise InputError(f"no run of it can be kept ({told})").at(source)
-    date = date or min((started for run in good if (started := _started(run))), default="")
+    date = date or min((run.started for run in good if run.started), default="")
     if not date:
         raise InputError("nothing says when its runs were made: give --date").at(source)
     try:  # one form for all, as they are in the order of their letters
@@ -173,10 +173,6 @@ def load(history: Path) -> list[Measured]:
         raise OfAnotherKind("history of tailtap", reason).at(history) from error
 
 
-def _started(run: Run) -> str | None:
-    return run.record.started if run.record else None
-
-
 def _row(run: Run, commit: str, date: str) -> dict[str, Any]:
     traffic = load_of(run)
     rate = traffic.pop("rate", None)
@@ -186,7 +182,7 @@ def _row(run: Run, commit: str, date: str) -> dict[str, Any]:
     parts = [_unnamed(part, commit) for part in label_parts(run, ASKED)]
     configuration = " · ".join(filter(None, parts)) or "the device"
     return {
-        "id": mark(commit, run.experiment, configuration, text, run.slug, _started(run)),
+        "id": mark(commit, run.experiment, configuration, text, run.slug, run.started or None),
         "commit": commit,
         "date": date,
         "experiment": _unnamed(run.experiment, commit) or "results",
@@ -195,7 +191,7 @@ def _row(run: Run, commit: str, date: str) -> dict[str, Any]:
         "traffic": json.dumps(traffic, sort_keys=True, default=str),
         "wire": run.traits is not None and not run.traits.has_dut,
         "slug": run.slug,
-        "started": _started(run),
+        "started": run.started or None,
         "packets": run.packets,
         "lost": run.lost,
         "machine": json.dumps(facts(run.environment)),

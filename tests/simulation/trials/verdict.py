@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.evaluation.values import Unread
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import judge
@@ -76,7 +77,7 @@ class Device:
             rate=10_000.0,
             before=Unread(self.unread_before.size),
             after=Unread(int(arrived[self.unread].sum())),
-            within_ns=self.within_ns,
+            within=Within(self.within_ns),
             unread_told=True,
         )
 

@@ -206,10 +206,6 @@ def _refined(times: npt.NDArray[np.float64], hz: float, length: float) -> float:
     return float(max(near, key=lambda one: _rayleigh(times, one)))
 
 
-def _false_alarm(z: float, tried: float) -> float:
-    return float(-np.expm1(tried * np.log1p(-np.exp(-z)))) if z > 0 else 1.0
-
-
 class _Spectrum:
     """z of all frequencies, at half the distance of independent ones, and what is usual there."""
 
@@ -236,7 +232,8 @@ class _Spectrum:
         """z at a frequency, and the probability of as much by chance among so many `tried`."""
         z = _rayleigh(self.times, hz)
         place = min(max(round(2 * hz * self.length), self.first), self.around.size - 1)
-        return z, _false_alarm(z / float(self.around[place]), tried)
+        over = z / float(self.around[place])
+        return z, float(-np.expm1(tried * np.log1p(-np.exp(-over)))) if over > 0 else 1.0
 
     def strongest(self) -> tuple[float, float, float] | None:
         """The strongest period of all: frequency, z and false alarm probability."""

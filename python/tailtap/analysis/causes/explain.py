@@ -67,9 +67,7 @@ class Explained:
     @cached_property
     def behind(self) -> Column:
         """How many late packets were behind each stall."""
-        joined = self.joined
-        waited = joined.stall[(joined.state == BEHIND) & (joined.stall != UNKNOWN)]
-        return np.bincount(waited, minlength=joined.stall_cpu.size).astype(np.int64)
+        return self.joined.of_stalls(BEHIND)
 
     @cached_property
     def flows(self) -> Sequence[str]:

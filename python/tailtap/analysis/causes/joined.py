@@ -16,7 +16,7 @@ from tailtap.analysis.causes.late import UNKNOWN, Late, Packets, Segment, betwee
 from tailtap.analysis.causes.taxonomy import GUEST, NOTHING, SERVING, Rows, Served, sort
 from tailtap.analysis.causes.trace import Chosen, Trace, Watched, too_coarse
 from tailtap.analysis.clocks.host import HostClock
-from tailtap.analysis.evaluation.values import Column
+from tailtap.analysis.evaluation.values import Column, summed
 
 DIRECT, BEHIND, QUEUED, OWN, UNEXPLAINED = range(5)
 """What became of a late packet."""
@@ -68,6 +68,11 @@ class Joined:
         within = slice(int(self.offset[packet]), int(self.offset[packet + 1]))
         rows, ns = self.part_row[within].tolist(), self.part_ns[within].tolist()
         return sorted(zip(rows, ns, strict=True), key=lambda part: -part[1])
+
+    def of_stalls(self, state: int) -> Column:
+        """How many late packets of each stall are in a state."""
+        stalls = self.stall[(self.state == state) & (self.stall != UNKNOWN)]
+        return np.bincount(stalls, minlength=self.stall_cpu.size).astype(np.int64)
 
     def of_packets(self) -> Column:
         """The packet of each part."""
@@ -136,9 +141,10 @@ def join(
     with ThreadPoolExecutor(max_workers=1) as reading:  # beside the layout
         told = [reading.submit(way.leaving, times) for way, times in zip(ways, asked, strict=True)]
         laid = laid or _lay(trace, leaving, guest)
-        passing = []
-        for way, times, one in zip(ways, asked, told, strict=True):
-            passing.append(Passing(way, times, *one.result(), trace.clock))
+        passing = [
+            Passing(way, times, *one.result(), trace.clock)
+            for way, times, one in zip(ways, asked, told, strict=True)
+        ]
     cores, rows = laid.cores, laid.rows
     if len(ways) > 1:
         return _of_segments(late, laid, passing, *stamps)
@@ -342,9 +348,7 @@ def _summed(
     packets: Column, rows: Column, ns: Column, size: int, width: int
 ) -> tuple[Column, Column, Column]:
     """Parts by packet and row, each once: where those of each packet begin, rows, and ns."""
-    which, place = np.unique(packets * width + rows, return_inverse=True)
-    sums = np.zeros(which.size, np.int64)
-    np.add.at(sums, place, ns)
+    which, sums = summed(packets * width + rows, ns)
     counts = np.bincount(which // width, minlength=size)
     return np.concatenate([[0], np.cumsum(counts)]), which % width, sums
 

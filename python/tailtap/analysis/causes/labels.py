@@ -26,7 +26,7 @@ from tailtap.analysis.causes.taxonomy import (
     holds,
     is_of,
 )
-from tailtap.analysis.causes.trace import RUNNABLE, WAKEUP, Trace
+from tailtap.analysis.causes.trace import RUNNABLE, WAKEUP, Spans, Trace
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.records.causes import CauseRow, ClaimKind, Without
@@ -261,11 +261,9 @@ def held_from_threads(joined: Joined, trace: Trace) -> frozenset[int]:
         start, end = trace.clock.stamps_ns(start), trace.clock.stamps_ns(end)
     for core in np.unique(joined.stall_cpu[chosen]).tolist():
         mine = chosen & (joined.stall_cpu == core)
-        starts, ends = _merged(start[cpu == core], end[cpu == core])
-        if starts.size:
-            wanted[mine] = _before(starts, ends, joined.stall_end[mine]) - _before(
-                starts, ends, joined.stall_start[mine]
-            )
+        waiting = Spans.merged(start[cpu == core], end[cpu == core])
+        until, since = joined.stall_end[mine], joined.stall_start[mine]
+        wanted[mine] = waiting.before(until) - waiting.before(since)
     return frozenset(
         row
         for row in asked
@@ -290,25 +288,6 @@ def _times(trace: Trace) -> Iterator[tuple[Column, Column, Column]]:
         yield found["cpu"].astype(np.int64), start, start + found["dur"].astype(np.int64)
         if bad.size:
             return
-
-
-def _merged(starts: Column, ends: Column) -> tuple[Column, Column]:
-    """The same time in pieces that ascend and do not overlap."""
-    order = np.argsort(starts, kind="stable")
-    starts, reach = starts[order], np.maximum.accumulate(ends[order])
-    if not starts.size:
-        return starts, reach
-    first = np.append(True, starts[1:] > reach[:-1])
-    return starts[first], reach[np.append(np.flatnonzero(first)[1:] - 1, starts.size - 1)]
-
-
-def _before(starts: Column, ends: Column, times: Column) -> Column:
-    """How much of the pieces lies before each time, in ns."""
-    sums = np.append(0, np.cumsum(ends - starts))
-    begun = np.searchsorted(starts, times, side="right")
-    over = np.maximum(0, ends[np.maximum(begun - 1, 0)] - times) * (begun > 0)
-    found: Column = sums[begun] - over
-    return found
 
 
 DEFAULT_P = 0.999
@@ -352,6 +331,4 @@ class Removal:
         served = joined.part_row == SERVING
         waited = np.isin(joined.state, (BEHIND, OWN, QUEUED)) & np.isin(labels.blamed, sorted(rows))
         counted |= served & waited[joined.of_packets()]
-        sums = np.zeros(joined.state.size, np.int64)
-        np.add.at(sums, joined.of_packets()[counted], joined.part_ns[counted])
-        return sums
+        return _sums(joined, counted)

@@ -165,12 +165,13 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
         return f"idle, state {id}", "idle"
     if kind == kinds.LOST:
         return f"{aux:,} records lost" if aux else "not traced", "unseen"
+    thread = KERNEL_THREAD if aux & _KERNEL_THREAD_BITS else 0
     owner = {
         kinds.IPI_FUNCTION: (kind, aux, id),
         kinds.WORK: (kind, aux, 0),
         kinds.HRTIMER: (kind, aux, 0),
         kinds.SOFTIRQ: (kind, id, (FOREIGN if foreign else 0) | (aux >> 32 << RAISER)),
-        kinds.TASK: (kind, id, _task_bits(aux)),
+        kinds.TASK: (kind, id, thread | (SERVED if aux & _SERVED_BIT else 0)),
     }.get(kind, (kind, id, 0))
     found = name(owner, trace.names, trace.served) or Named("unexplained", "")
     by = raiser(owner[2], trace.names) if kind == kinds.SOFTIRQ else None
@@ -189,8 +190,3 @@ def _named(kind: int, id: int, aux: int, foreign: bool, trace: Trace) -> tuple[s
         case kinds.RUNNABLE:
             return f"{trace.names.thread(id)} waits for the core", found.cause
     return f"{found.short}{raised}", found.cause
-
-
-def _task_bits(aux: int) -> int:
-    thread = KERNEL_THREAD if aux & _KERNEL_THREAD_BITS else 0
-    return thread | (SERVED if aux & _SERVED_BIT else 0)

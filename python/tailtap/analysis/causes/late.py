@@ -7,8 +7,9 @@ packet was.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import groupby
@@ -193,23 +194,23 @@ def usual_packets(run: Run, folder: Path, clocks: Clocks | None = None) -> Packe
     }
     pieces = _core.plan(before, after, matching, chunk_bytes=SAMPLE_BYTES)
     chosen = pieces[:: max(1, len(pieces) // SAMPLES)][:SAMPLES]
-    found = [exceedances for piece in chosen for exceedances in packets_of(piece)]
-    ingress = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
-    latency = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
+    ingress, latency = packets_of(chosen)
     usual = (latency >= low) & (latency <= high)
     ingress, egress = ingress[usual], (ingress + latency)[usual]
     order = np.argsort(egress, kind="stable")
     return Packets(ingress[order], egress[order])
 
 
-def packets_of(piece: bytes) -> Iterator[tuple[Column, Column]]:
-    """Ingress stamps and latencies of a piece; nothing where no packet of it came through."""
-    try:
-        _, columns, _ = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
-    except NothingMatched:
-        return
-    _, _, ingress, latency = columns["exceedances"]
-    yield np.frombuffer(ingress, np.int64), np.frombuffer(latency, np.int64)
+def packets_of(pieces: Iterable[bytes]) -> tuple[Column, Column]:
+    """Ingress stamps and latencies of pieces, of some of which no packet may have come through."""
+    found = [(b"", b"")]
+    for piece in pieces:
+        with contextlib.suppress(NothingMatched):
+            _, columns, _ = _core.conclude(_core.evaluate_piece(piece), bucket_ns=100)
+            found.append(columns["exceedances"][2:])
+    sides = (b"".join(side) for side in zip(*found, strict=True))
+    ingress, latency = (np.frombuffer(side, np.int64) for side in sides)
+    return ingress, latency
 
 
 class StampsGone(InputError):

@@ -47,13 +47,8 @@ def controls(runs: Collection[Run]) -> dict[Path | None, Control | None]:
     median and of the 99.9th percentile, what is told is the median over the pairs.
     """
     read = {run.own_folder.absolute(): run for run in runs if run.own_folder is not None}
-    experiments: dict[Path, Sequence[Run]] = {}
-    found: dict[Path | None, Control | None] = {}
-    for run in runs:
-        if run.home not in experiments:
-            experiments[run.home] = _beside(run.home, read)
-        found[run.own_folder] = _control(run, experiments[run.home])
-    return found
+    experiments = {home: _beside(home, read) for home in {run.home for run in runs}}
+    return {run.own_folder: _control(run, experiments[run.home]) for run in runs}
 
 
 def _beside(home: Path, read: Mapping[Path, Run]) -> Sequence[Run]:
@@ -188,8 +183,7 @@ def explain_many(
     folder cannot be written.
     """
     runs = _traced(paths)
-    asked = (late, stalls)
-    found = dict(_each(runs, executor or Here(), progress, undisturbed, *asked))
+    found = dict(_each(runs, executor or Here(), progress, undisturbed, late, stalls))
     return [(folder, found[folder]) for folder in runs]
 
 
@@ -205,8 +199,8 @@ def explain_runs(
     it, is an `InputError`.
     """
     found: list[Explained] = []
-    asked = (late, 0, found.append)
-    for _, told in _each(_traced(paths), Here(), progress, lambda *_: None, *asked):
+    runs = _traced(paths)
+    for _, told in _each(runs, Here(), progress, lambda *_: None, late, 0, found.append):
         if isinstance(told, TailtapError):
             raise told
     return found

@@ -31,7 +31,7 @@ from tailtap.analysis.causes.taxonomy import (
     raiser,
 )
 from tailtap.analysis.causes.trace import IPI_FUNCTION, Sender
-from tailtap.analysis.evaluation.values import Column, label
+from tailtap.analysis.evaluation.values import label
 from tailtap.base.units import format_time
 from tailtap.records.causes import (
     CauseName,
@@ -247,8 +247,8 @@ def tables(found: Explained) -> dict[str, pa.Table]:
             end_ns=joined.stall_end,
             cause=[name.cause for name in stalls],
             detail=[name.detail for name in stalls],
-            direct=_of_stalls(found, DIRECT),
-            behind=_of_stalls(found, BEHIND),
+            direct=joined.of_stalls(DIRECT),
+            behind=found.behind,
         ),
     }
 
@@ -256,12 +256,6 @@ def tables(found: Explained) -> dict[str, pa.Table]:
 def _table(**columns: Any) -> pa.Table:
     arrays = [pa.array(column) for column in columns.values()]
     return pa.Table.from_arrays(arrays, list(columns))
-
-
-def _of_stalls(found: Explained, state: int) -> Column:
-    joined = found.joined
-    of_state = joined.stall[(joined.state == state) & (joined.stall != UNKNOWN)]
-    return np.bincount(of_state, minlength=joined.stall_cpu.size).astype(np.int64)
 
 
 def _part_name(name: Named) -> str:

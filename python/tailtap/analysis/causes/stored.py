@@ -116,18 +116,14 @@ def read_stored(folder: Path, median_ns: int) -> tuple[CausesRecord, list[pa.Tab
             f"its stored causes cannot be read ({error}): run tailtap explain {folder} again"
         ).at(folder) from error
     late, causes = stored.late, {row.cause for row in stored.causes}
+    packet = integers(found[1], "packet")
     current = (
         late.median_ns == median_ns
         and late.packets == found[0].num_rows
         and causes | set(found[0].column("blamed").to_pylist()) <= NAMES
-        and not _astray(found[1], late.packets)
+        and not np.any((packet < 0) | (packet >= late.packets))
     )
     return (stored, found) if current else None
-
-
-def _astray(parts: pa.Table, packets: int) -> bool:
-    of = integers(parts, "packet")
-    return bool(((of < 0) | (of >= packets)).any())
 
 
 UNEXPLAINED, OWN = "unexplained", "own-work"

@@ -184,21 +184,16 @@ def _belongs(path: Path, trace: Trace, run: Run) -> None:
     first, last = side.first_ns, side.last_ns
     began, ended = trace.span_ns
     if ended <= first or last <= began:
+        early = f"{(first - ended) / 1e9:,.1f} s before"
+        away = early if ended <= first else f"{(began - last) / 1e9:,.1f} s after"
         raise InputError(
-            "the trace is of another run: it began and ended "
-            f"{_away(began, ended, first, last)} the run's packets"
+            f"the trace is of another run: it began and ended {away} the run's packets"
         ).at(path)
     if not set(trace.served.cpus) <= set(record.cpus):
         raise InputError(
             f"packets are served on CPUs {_list(trace.served.cpus)}, and traced were "
             f"{_list(record.cpus)}: measure again with these among the traced ones"
         ).at(path)
-
-
-def _away(began: int, ended: int, first: int, last: int) -> str:
-    if ended <= first:
-        return f"{(first - ended) / 1e9:,.1f} s before"
-    return f"{(began - last) / 1e9:,.1f} s after"
 
 
 def _list(cpus: Sequence[int]) -> str:
@@ -370,6 +365,56 @@ def too_coarse(clock: Shown, egress_ns: Column, excess_ns: Column) -> Chosen:
     """Which packets it is not known well enough for, by when they left and how late they were."""
     wide: Chosen = 2 * clock.off_ns(egress_ns) > WIDE * excess_ns
     return wide
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Spans of time in ns that ascend and do not overlap."""
+
+    start: Column
+    end: Column
+
+    @classmethod
+    def merged(cls, start: Column, end: Column) -> Spans:
+        """The same time as spans in any order, which may overlap; those without length are gone."""
+        there = end > start
+        order = np.argsort(start[there], kind="stable")
+        starts, reach = start[there][order], np.maximum.accumulate(end[there][order])
+        first = np.append(True, starts[1:] > reach[:-1]) if starts.size else np.zeros(0, bool)
+        last = np.append(np.flatnonzero(first)[1:] - 1, starts.size - 1)
+        return cls(starts[first], reach[last] if starts.size else reach)
+
+    def within(self, first_ns: int, last_ns: int) -> Spans:
+        """The parts of them between two times."""
+        start, end = np.maximum(self.start, first_ns), np.minimum(self.end, last_ns)
+        there = end > start
+        return Spans(start[there], end[there])
+
+    def has(self, times: Column) -> Chosen:
+        """Whether each time lies in one of them, their ends left out."""
+        place = np.searchsorted(self.start, times, "right") - 1
+        found: Chosen = (place >= 0) & (times < np.append(self.end, 0)[place])
+        return found
+
+    def before(self, times: Column) -> Column:
+        """How much of them lies before each time, in ns."""
+        sums = np.append(0, np.cumsum(self.end - self.start))
+        begun = np.searchsorted(self.start, times, side="right")
+        over = np.maximum(0, np.append(self.end, 0)[begun - 1] - times) * (begun > 0)
+        found: Column = sums[begun] - over
+        return found
+
+    def without(self, others: Spans) -> Spans:
+        """What of this time is in none of some other spans."""
+        edges = np.unique(np.concatenate([self.start, self.end, others.start, others.end]))
+        start, end = edges[:-1], edges[1:]
+        there = self.has(start) & ~others.has(start)
+        return Spans.merged(start[there], end[there])
+
+    @property
+    def total_ns(self) -> int:
+        """How much time they are."""
+        return int((self.end - self.start).sum())
 
 
 @dataclass(frozen=True)

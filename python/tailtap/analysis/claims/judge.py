@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,20 +162,6 @@ def _follows(key: str, chosen: Sequence[Run], others: Sequence[Run]) -> bool:
     return all(found.setdefault(one.get(CASE, ""), one.get(key)) == one.get(key) for one in every)
 
 
-@dataclass(frozen=True)
-class _Sides:
-    new: Standing
-    base: Standing
-
-    def above(self, margin: float) -> float:
-        """The p-value of the one being as late as it is, were it later by `margin` at most."""
-        return p_above(self.new, self.base, margin)
-
-    def below(self, margin: float) -> float:
-        """The p-value of the one being as early as it is, were it later by `margin` at least."""
-        return p_below(self.new, self.base, margin)
-
-
 def _compared(
     name: str, claim: Claim, members: Sequence[Run], partners: Sequence[Run], of: int
 ) -> ClaimEvidence:
@@ -190,27 +176,27 @@ def _compared(
         found.reason = "no such run was planned to hold it against"
         return found
     try:
-        sides = _Sides(_standing(label, members, p), _standing(other, partners, p))
+        new, base = _standing(label, members, p), _standing(other, partners, p)
     except InputError as error:
         found.reason = str(error)
         return found
-    sizes = len(sides.new.values), len(sides.base.values)
+    sizes = len(new.values), len(base.values)
     found.runs, found.against_runs = sizes
     out = [run for run in (*members, *partners) if run.excluded]
     left = "; ".join(f"{run.slug} is left out: {run.excluded}" for run in out[:2])
     if not all(sizes):
         found.reason = left
         return found
-    shift = shift_of(sides.new, sides.base)
+    shift = shift_of(new, base)
     found.ratio, found.low, found.high = shift.ratio, shift.low, shift.high
     found.measured = ratio_text(shift) if shift.ratio else "packets were lost"
     told = f"{found.measured}, {sizes[0]} against {sizes[1]} runs"
-    if p < 1 and any(v.supported is False for v in (*sides.new.values, *sides.base.values)):
+    if p < 1 and any(v.supported is False for v in (*new.values, *base.values)):
         found.reason = f"fewer than ten packets lie above {claim.at} in some runs"
     elif smallest_one_sided(*sizes) > ALPHA:
         found.reason = f"{told}: so few can never show it; three of each can"
     else:
-        found.answer = _answer(claim, sides, of)
+        found.answer = _answer(claim, new, base, of)
         undecided = ": the runs scatter too much to tell" * (found.answer == "not shown")
         found.reason = f"{told}{undecided}"
     found.reason += f" ({left})" if left else ""
@@ -223,10 +209,10 @@ def _standing(label: str, runs: Sequence[Run], p: float) -> Standing:
     return Standing(one, values_of(one, p))
 
 
-def _answer(claim: Claim, sides: _Sides, of: int) -> Held:
+def _answer(claim: Claim, new: Standing, base: Standing, of: int) -> Held:
     margin = claim.margin
-    later, earlier = sides.above(margin), sides.below(-margin)
-    not_later, not_earlier = sides.below(margin), sides.above(-margin)
+    later, earlier = p_above(new, base, margin), p_below(new, base, -margin)
+    not_later, not_earlier = p_below(new, base, margin), p_above(new, base, -margin)
     # Of each relation: the p-value of showing it, and of showing that it is wrong.
     shown, wrong = {
         "worse": (later, not_later),

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from tailtap.analysis.verdict.requirement import parse_percentile, parse_requirements
 from tailtap.base.document import Misfit
-from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
+from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words, read_by
 from tailtap.base.units import parse_share
 
 Relation = Literal["better", "worse", "no worse", "different", "no different"]
@@ -22,18 +22,6 @@ NEEDS_MARGIN: tuple[Relation, ...] = ("no worse", "no different")
 """What no number of runs shows of a share of nothing."""
 BELOW_ALL: tuple[Relation, ...] = ("better", "different", "no different")
 """What is said of a latency lower by the share: it is below 100 %."""
-
-
-def _is_requirement(text: str) -> str:
-    with as_value_error():
-        parse_requirements([text])
-    return text
-
-
-def _is_percentile(text: str) -> str:
-    with as_value_error():
-        parse_percentile(text)
-    return text
 
 
 def _is_share(text: str) -> str:
@@ -71,7 +59,7 @@ class Claim(Strict):
         examples=[{"dut.platform": "container"}],
     )
     require: Annotated[
-        list[Annotated[str, AfterValidator(_is_requirement)]] | None,
+        list[Annotated[str, read_by(lambda text: parse_requirements([text]))]] | None,
         Field(min_length=1),
         Written("list of requirements"),
     ] = Field(
@@ -85,7 +73,7 @@ class Claim(Strict):
         "not here are equal.",
         examples=[{"dut.platform": "bare-metal"}],
     )
-    at: Annotated[str, AfterValidator(_is_percentile)] | None = Field(
+    at: Annotated[str, read_by(parse_percentile)] | None = Field(
         default=None,
         description="Of `against`: the percentile of the latency, or max.",
         examples=["p99.9"],

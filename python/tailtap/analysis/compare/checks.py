@@ -5,7 +5,7 @@ Each is met, not met, or cannot be told, with the numbers behind the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tailtap.analysis.compare.configurations import Configuration, differs_only_in
 from tailtap.analysis.compare.ranking import Pair, Ranking, Standing, needed
@@ -34,17 +34,17 @@ def check(rankings: Sequence[Ranking]) -> list[Recommendation]:
         Recommendation(
             "kernel",
             "choose the kernel for the application, by measuring",
-            *_choice(rankings, "kernel", _either),
+            *_choice(rankings, "kernel"),
         ),
         Recommendation(
             "NIC",
             "measure the NIC in the scenario, above all a recent one",
-            *_choice(rankings, "nic", _either),
+            *_choice(rankings, "nic"),
         ),
         Recommendation(
             "virtualisation",
             "prefer bare metal where the tail matters most",
-            *_choice(rankings, "platform", _virtual_and_bare),
+            *_choice(rankings, "platform"),
         ),
     ]
 
@@ -111,31 +111,28 @@ def _loss(rankings: Sequence[Ranking]) -> tuple[Met, str]:
     )
 
 
-def _either(one: Configuration, other: Configuration) -> bool:
-    return True
+def _choice(rankings: Sequence[Ranking], aspect: str) -> tuple[Met, str]:
+    """Whether a configuration is shown to be slower than one that differs in this aspect alone.
 
-
-def _virtual_and_bare(slower: Configuration, faster: Configuration) -> bool:
-    return {slower.virtual, faster.virtual} == {True, False}
-
-
-def _choice(
-    rankings: Sequence[Ranking],
-    aspect: str,
-    counts: Callable[[Configuration, Configuration], bool],
-) -> tuple[Met, str]:
-    """Whether a configuration is shown to be slower than one that differs in this aspect alone."""
+    Of platforms, one that is virtual and bare metal are compared, and the virtual one may
+    be slower.
+    """
     found: list[tuple[Ranking, Pair]] = []
     for ranking in rankings:
         for pair in ranking.pairs:
             slower = ranking.standings[pair.slower].configuration
             faster = ranking.standings[pair.faster].configuration
-            if differs_only_in(slower.aspects, faster.aspects, aspect) and counts(slower, faster):
+            counts = aspect != "platform" or {slower.virtual, faster.virtual} == {True, False}
+            if counts and differs_only_in(slower.aspects, faster.aspects, aspect):
                 found.append((ranking, pair))
     if not found:
         return "cannot be told", _why_none(rankings, aspect)
     shown = [(ranking, pair) for ranking, pair in found if pair.significant]
-    against = [(r, p) for r, p in shown if aspect != "platform" or _virtual_is_slower(r, p)]
+    against = [
+        (ranking, pair)
+        for ranking, pair in shown
+        if aspect != "platform" or ranking.standings[pair.slower].configuration.virtual
+    ]
     if against:
         return "not met", _joined([_figures(ranking, pair) for ranking, pair in against])
     if shown:
@@ -150,10 +147,6 @@ def _choice(
         )
     told = _joined([_figures(ranking, pair) for ranking, pair in found])
     return "met", f"no difference is shown: {told}"
-
-
-def _virtual_is_slower(ranking: Ranking, pair: Pair) -> bool:
-    return ranking.standings[pair.slower].configuration.virtual is True
 
 
 def _figures(ranking: Ranking, pair: Pair) -> str:

@@ -97,8 +97,8 @@ def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
         return
     good = [(load, configuration) for load in loads for configuration in load.ranked]
     left = [f"{run.slug}: {run.excluded}" for run in runs if run.excluded]
-    why = f" (left out: {'; '.join(left[:_REASONS])}{', …' if len(left) > _REASONS else ''})"
-    why = why if left else ""
+    more = ", …" if len(left) > _REASONS else ""
+    why = f" (left out: {'; '.join(left[:_REASONS])}{more})" if left else ""
     labels = list(dict.fromkeys(configuration.label for _, configuration in good))
     if not good:
         raise InputError(f"no run of a device can be compared{why}; measure again, or give others")

@@ -242,10 +242,11 @@ def _by_load(configurations: Sequence[Configuration]) -> list[Load]:
         else:
             loads.append((found.load, [found]))
     order = {id(found): place for place, found in enumerate(configurations)}
-    texts = _load_texts([load for load, _ in loads])
+    rates = [format_rate(load["rate"]) if load.get("rate") else "unknown rate" for load, _ in loads]
+    others = differing([load for load, _ in loads])
     result = [
-        Load(load, text, tuple(sorted(members, key=lambda one: order[id(one)])))
-        for text, (load, members) in zip(texts, loads, strict=True)
+        Load(load, ", ".join([rate, *more]), tuple(sorted(members, key=lambda one: order[id(one)])))
+        for rate, more, (load, members) in zip(rates, others, loads, strict=True)
     ]
     return sorted(result, key=lambda one: (one.load.get("rate") or 0, one.label))
 
@@ -262,12 +263,6 @@ def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
             return False
     # A trim that only one has leaves out packets that the other shows.
     return bool(one.get("trim") == other.get("trim"))
-
-
-def _load_texts(loads: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Labels of the loads: the rate, and what else differs between them."""
-    rates = [format_rate(rate) if (rate := load.get("rate")) else "unknown rate" for load in loads]
-    return [", ".join([rate, *more]) for rate, more in zip(rates, differing(loads), strict=True)]
 
 
 def differing(loads: Sequence[Mapping[str, Any]]) -> list[list[str]]:

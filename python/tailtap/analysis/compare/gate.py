@@ -57,7 +57,7 @@ from tailtap.analysis.compare.significance import (
     percentile_text,
     ratio_text,
 )
-from tailtap.analysis.runs.groups import label_parts
+from tailtap.analysis.runs.groups import grouped, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.undisturbed import undisturbed_run
 from tailtap.analysis.verdict.runs import required_percentiles
@@ -168,9 +168,7 @@ def repeats_needed(scatter: float, margin: float, alpha: float = ALPHA) -> int:
 
 
 def _sides(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-    sides: dict[object, list[Source]] = {}
-    for name, path in sources:
-        sides.setdefault(name or path.resolve(), []).append((name, path))
+    sides = grouped(sources, lambda source: source[0] or source[1].resolve())
     if len(sides) != 2:
         raise InputError(
             f"a change is judged by two sides, and {len(sides)} are given: the base, then what is "
@@ -217,17 +215,13 @@ def _variables(configuration: Configuration) -> dict[str, str]:
     return device_variables(configuration.runs[0])
 
 
-def _label(configuration: Configuration) -> str:
-    return " · ".join(label_parts(configuration.runs[0], ASKED)) or "the device"
-
-
 def _judged(ranking: Ranking, margin: float, alpha: float) -> GateRow:
     first, second = ranking.load.configurations[:2]
     percentile = ranking.percentile
     known = not math.isnan(percentile)
     row = unfilled(
         GateRow,
-        configuration=_label(second),
+        configuration=" · ".join(label_parts(second.runs[0], ASKED)) or "the device",
         load=ranking.load.label,
         percentile=percentile if known else None,
         percentile_text=percentile_text(percentile) if known else "",

@@ -26,6 +26,7 @@ import numpy as np
 
 from tailtap.analysis.compare.configurations import differing
 from tailtap.analysis.compare.significance import above_test, percentile_text, rank_test
+from tailtap.analysis.runs.groups import grouped
 from tailtap.base.errors import InputError, PackageMissing
 from tailtap.base.units import format_count
 from tailtap.records.compare import Mark, Origin, Point, Series
@@ -141,16 +142,14 @@ def histories(runs: Sequence[Measured], percentile: float | None = None) -> list
     `percentile` (0 to 1; 1 is the maximum) is what all are about, or else for each the highest that
     all its runs support. Raises `InputError` for a percentile that is not kept.
     """
-    grouped: dict[tuple[str, ...], list[Measured]] = {}
-    for run in runs:
-        grouped.setdefault(run.series, []).append(run)
     if percentile is not None and not any(percentile in run.percentiles for run in runs):
         kept = sorted({p for run in runs for p in run.percentiles})
         told = ", ".join(percentile_text(p) for p in kept) or "nothing"
         raise InputError(f"{percentile_text(percentile)} is not kept in a history: {told} is")
     found = []
-    traffic = [json.loads(members[0].traffic) for members in grouped.values()]
-    for members, more in zip(grouped.values(), differing(traffic), strict=True):
+    series = grouped(runs, lambda run: run.series).values()
+    traffic = [json.loads(members[0].traffic) for members in series]
+    for members, more in zip(series, differing(traffic), strict=True):
         p = percentile or _supported(members)
         if p is None:
             continue
@@ -166,27 +165,23 @@ def _supported(members: Sequence[Measured]) -> float | None:
     return max(set.intersection(*told), default=None) if told else None
 
 
-def _by_commit(members: Sequence[Measured]) -> dict[str, list[Measured]]:
-    found: dict[str, list[Measured]] = {}
-    for run in members:
-        found.setdefault(run.commit, []).append(run)
-    return found
-
-
 def _series(
     members: Sequence[Measured], load: str, p: float, floor: Collection[Measured]
 ) -> Series:
-    first, commits = members[0], _by_commit(members)
+    first, commits = members[0], grouped(members, lambda run: run.commit)
     points = [_point(commit, runs, p) for commit, runs in commits.items()]
     values = [math.inf if point.value is None else float(point.value) for point in points]
     places = changes(values)
     late, decided = newest(values[(places or [0])[-1] :])
     if decided:
         places.append(len(points) - late)
-    marks = []
-    for before, place, after in zip([0, *places], places, [*places[1:], len(points)], strict=False):
-        parts = values[before:place], values[place:after]
-        marks.append(_mark(place, points, parts, list(commits.values()), p, list(floor)))
+    runs = list(commits.values())
+    marks = [
+        _mark(place, points, (values[before:place], values[place:after]), runs, p, list(floor))
+        for before, place, after in zip(
+            [0, *places], places, [*places[1:], len(points)], strict=False
+        )
+    ]
     return Series(
         experiment=first.experiment,
         configuration=first.configuration,

@@ -280,23 +280,25 @@ def needed(rankings: Sequence[Ranking]) -> int:
 
 
 def _prepare(load: Load, percentile: float | None, required: Collection[float]) -> Ranking:
-    ranked = [found for found in load.configurations if found.runs and not found.wire]
     unranked = tuple(found for found in load.configurations if not found.runs)
     chosen_by: Choice = "option"
     if percentile is None:
         percentile, chosen_by = _chosen(load, required)
         if percentile is None:
-            told = any(run.packets is not None for found in ranked for run in found.runs)
+            told = any(run.packets is not None for found in load.ranked for run in found.runs)
             untold = f"{UNTOLD}; choose the percentile by --percentile"
-            reason = TOO_FEW if told else untold if ranked else NOBODY
-            return Ranking(load, math.nan, (), (), (), (*unranked, *ranked), reason)
+            reason = TOO_FEW if told else untold if load.ranked else NOBODY
+            return Ranking(load, math.nan, (), (), (), (*unranked, *load.ranked), reason)
     floors = tuple(
         Standing(found, values_of(found, percentile))
         for found in load.configurations
         if found.runs and found.wire
     )
     standings = tuple(
-        sorted((Standing(found, values_of(found, percentile)) for found in ranked), key=_slowness)
+        sorted(
+            (Standing(found, values_of(found, percentile)) for found in load.ranked),
+            key=_slowness,
+        )
     )
     reason = ""
     if not standings:

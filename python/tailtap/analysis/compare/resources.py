@@ -167,13 +167,11 @@ def judge(traits: Traits | None, layout: Layout | None) -> Isolation | None:
 
 def cpu_list(text: str) -> set[int]:
     """The CPUs in a list of the kernel: ``0-3,8``. Anything else in it is left out."""
-    return set(_cpus(text))
-
-
-def _cpus(text: str) -> Iterable[int]:
-    for first, last in re.findall(r"(\d{1,9})(?:-(\d{1,9}))?", text):
-        end = min(int(last or first), _LARGEST_CPU)
-        yield from range(int(first), end + 1)
+    return {
+        cpu
+        for first, last in re.findall(r"(\d{1,9})(?:-(\d{1,9}))?", text)
+        for cpu in range(int(first), min(int(last or first), _LARGEST_CPU) + 1)
+    }
 
 
 Values = dict[str, dict[str, list[float]]]

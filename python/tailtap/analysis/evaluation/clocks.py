@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tailtap import _core
-from tailtap.analysis.evaluation.sources import Path_, Source
+from tailtap.analysis.evaluation.sources import Path_, Source, source_of
 from tailtap.analysis.evaluation.values import Matching, column
 from tailtap.base.errors import InputError, WrongValue
 from tailtap.base.foreign import read_bytes
@@ -192,7 +192,7 @@ def aligned(
     from tailtap.analysis.clocks.alignment import Crossings, Stepped, align
 
     wanted = None if key == "auto" else key
-    names = [_name(path) for path in back]
+    names = [source_of(path).name for path in back]
     place = f"{'both directions of' if found_within else '--back'} {' '.join(names)}"
     there: Matching = {
         "key": wanted,
@@ -246,10 +246,6 @@ def aligned(
 
 def _given(capture: Path_ | Source) -> Path | Source:
     return capture if isinstance(capture, Source) else Path(capture)
-
-
-def _name(capture: Path_ | Source) -> str:
-    return capture.name if isinstance(capture, Source) else str(capture)
 
 
 def of_cards(ingress: ByCard, egress: ByCard) -> Clocks:

@@ -223,6 +223,7 @@ def _stamps(packets: Worst, between: Sequence[Path]) -> Iterator[Column]:
 _CHUNK = 1 << 20
 """Records that are looked at at once: 16 MiB, however long the file is."""
 _LOW_BITS = 0xFFFF
+Records = npt.NDArray[np.void]
 
 
 def first_between(
@@ -250,16 +251,13 @@ def ids_at(path: Path, times_ns: Column) -> tuple[Column, Column]:
     Raises `InputError` when `path` is no stamp file.
     """
     wanted = np.unique(times_ns).astype(np.uint64)
-    kept: list[npt.NDArray[np.void]] = []
-    records = read_stamps(path)
-    for start in range(0, len(records), _CHUNK):
-        chunk = records[start : start + _CHUNK]
+
+    def taken_then(chunk: Records) -> Records:
         times = np.ascontiguousarray(chunk["time_ns"])
         place = np.searchsorted(wanted, times)
-        kept.append(
-            chunk[(place < wanted.size) & (wanted[np.minimum(place, wanted.size - 1)] == times)]
-        )
-    every = np.concatenate(kept) if kept else np.empty(0, RECORD)
+        return chunk[(place < wanted.size) & (wanted[np.minimum(place, wanted.size - 1)] == times)]
+
+    every = _chosen(path, taken_then)
     order = np.argsort(every["time_ns"], kind="stable")
     return every["time_ns"].astype(np.int64)[order], every["id"].astype(np.int64)[order]
 
@@ -269,14 +267,20 @@ def _with_ids(path: Path, ids: Column) -> tuple[Column, Column]:
     # Most records end here, which costs little.
     candidates = np.zeros(_LOW_BITS + 1, bool)
     candidates[wanted & _LOW_BITS] = True
-    kept: list[npt.NDArray[np.void]] = []
-    records = read_stamps(path)
-    for start in range(0, len(records), _CHUNK):
-        chunk = records[start : start + _CHUNK]
+
+    def with_ids(chunk: Records) -> Records:
         near = chunk[candidates[chunk["id"] & _LOW_BITS]]
-        kept.append(near[np.isin(near["id"], wanted)])
-    every = np.concatenate(kept) if kept else np.empty(0, RECORD)
+        return near[np.isin(near["id"], wanted)]
+
+    every = _chosen(path, with_ids)
     return every["id"].astype(np.int64), every["time_ns"].astype(np.int64)
+
+
+def _chosen(path: Path, choose: Callable[[Records], Records]) -> Records:
+    """Records of a stamp file, chosen part by part."""
+    records = read_stamps(path)
+    parts = (records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK))
+    return np.concatenate([np.empty(0, RECORD), *map(choose, parts)])
 
 
 PERCENTILES = (0.5, 0.99, 0.999)

@@ -19,7 +19,7 @@ from tailtap import _core
 from tailtap.analysis.evaluation.evaluate import Settings, concluded
 from tailtap.analysis.evaluation.executors import Executor, Task, stopped
 from tailtap.analysis.evaluation.model import Evaluation
-from tailtap.analysis.evaluation.sources import Source
+from tailtap.analysis.evaluation.sources import Source, source_of
 from tailtap.base.errors import MachineError, NotSplittableError, TailtapError
 
 T = TypeVar("T")
@@ -271,7 +271,7 @@ class _Work:
         else:
             yield (
                 attempt.index,
-                MachineError(self.executor.explain(error)).at(_name(pair.ingress)),
+                MachineError(self.executor.explain(error)).at(source_of(pair.ingress).name),
             )
 
     def _tell(self, done: int, known: int) -> None:
@@ -284,9 +284,5 @@ class _Work:
 def _conclude(partial: bytes, pair: Captures) -> Evaluation:
     found = concluded(*_core.conclude(partial, bucket_ns=pair.settings.bucket_ns), pair.settings)
     for side, given in zip(found.inputs.both, (pair.ingress, pair.egress), strict=True):
-        side.path = _name(given)
+        side.path = source_of(given).name
     return found
-
-
-def _name(side: Path | Source) -> str:
-    return side.name if isinstance(side, Source) else str(side)

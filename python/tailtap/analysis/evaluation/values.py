@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Required, TypeAlias, TypedDict
 
 import msgspec
 
@@ -66,6 +66,16 @@ def require_counts(counts: Column | Sequence[int], what: str = "count") -> None:
 def pair(raw: RawPair) -> Pair:
     """Two columns as arrays."""
     return column(raw[0]), column(raw[1])
+
+
+def summed(values: Column, counts: Column) -> Pair:
+    """Distinct values, ascending, and the sum of the counts of each."""
+    import numpy as np
+
+    distinct, place = np.unique(values, return_inverse=True)
+    sums = np.zeros(distinct.size, np.int64)
+    np.add.at(sums, place, counts)
+    return distinct, sums
 
 
 @dataclass(frozen=True)
@@ -232,8 +242,6 @@ BY_ID = "packet-id"
 """The key of packets whose payloads differ behind the device: it may have merged them."""
 
 
-T = TypeVar("T", int, float)
-
 DEFAULT: tuple[float, ...] = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 BAND_STEPS = 24
 """Percentiles in each decade of 1/(1-p) whose confidence limits make the band."""
@@ -293,11 +301,11 @@ def latency_record(
     within_ns: int = 0,
 ) -> Latency:
     """`latency_ns` of an evaluation; with bounds where latencies are off by `within_ns`."""
-
-    def around(value: T) -> list[T]:
-        return [value - within_ns, value + within_ns]
-
-    bounds = Bounds(min=around(smallest), mean=around(mean), max=around(largest))
+    bounds = Bounds(
+        min=[smallest - within_ns, smallest + within_ns],
+        mean=[mean - within_ns, mean + within_ns],
+        max=[largest - within_ns, largest + within_ns],
+    )
     return Latency(
         min=smallest,
         mean=mean,

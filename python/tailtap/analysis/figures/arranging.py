@@ -20,7 +20,7 @@ from tailtap.analysis.figures.specification import (
     Series,
     Specification,
 )
-from tailtap.analysis.runs.groups import SHADES, Colours, common_percentile, with_name
+from tailtap.analysis.runs.groups import SHADES, Colours, common_percentile, grouped, with_name
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import as_words, count_text
 from tailtap.base.errors import InputError
@@ -51,6 +51,11 @@ class Placed:
     series: int
     over: str = ""
 
+    @property
+    def line(self) -> tuple[int, int, int]:
+        """Its panel and series: what is one row of a table, and one line without an axis."""
+        return self.row, self.column, self.series
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -68,10 +73,7 @@ class Layout:
 
     def groups(self) -> list[list[Placed]]:
         """The runs that differ in nothing that is drawn: repeats, in the order of their numbers."""
-        found: dict[tuple[int, int, int, str], list[Placed]] = {}
-        for one in self.placed:
-            found.setdefault((one.row, one.column, one.series, one.over), []).append(one)
-        return list(found.values())
+        return list(grouped(self.placed, lambda one: (*one.line, one.over)).values())
 
 
 def value_of(run: Run, variable: str) -> str | None:
@@ -313,8 +315,7 @@ def points(
             low, high = min(every), max(every)
         nan = float("nan")
         bounds = (nan if low is None else low, nan if high is None else high)
-        key = (one.row, one.column, one.series)
-        lines.setdefault(key, []).append((x, one, y_main, *bounds))
+        lines.setdefault(one.line, []).append((x, one, y_main, *bounds))
     for row in lines.values():
         row.sort(key=lambda entry: entry[0])
         x_of, y_of, low_of, high_of = (

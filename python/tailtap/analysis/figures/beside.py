@@ -164,7 +164,7 @@ def _points(
         value = figure.made.value(run, figure)
         if value is not None:
             entry = (at[mine.over], value.y, mine, _source(run))
-            lines.setdefault((mine.row, mine.column, mine.series), []).append(entry)
+            lines.setdefault(mine.line, []).append(entry)
     found = []
     for line in lines.values():
         line.sort(key=lambda entry: entry[0])

@@ -170,10 +170,6 @@ def _percentile(run: Run, figure: Figure) -> Value | None:
     return None if row is None else Value(row.value, row.low, row.high)
 
 
-def _loss(run: Run, figure: Figure) -> Value | None:
-    return None if run.loss is None else Value(run.loss)
-
-
 def _highest_rate(run: Run, figure: Figure) -> Value | None:
     from tailtap.analysis.runs.text import answer_for
 
@@ -285,7 +281,7 @@ KINDS: Mapping[str, Kind] = {
         "Loss",
         _NONE,
         Axis("Lost packets", SHARE),
-        value=_loss,
+        value=lambda run, _: None if run.loss is None else Value(run.loss),
         worst=True,
         options=_OVER,
     ),

@@ -24,7 +24,7 @@ from tailtap.analysis.verdict.requirement import Requirement, parse_requirement
 from tailtap.base.document import Document, KeyPath, Misfit, dotted, load, reason
 from tailtap.base.errors import InputError, InputErrors, did_you_mean
 from tailtap.base.files import slugify
-from tailtap.base.schema import Matching, Strict, Written, as_value_error, name_words
+from tailtap.base.schema import Matching, Strict, Written, name_words, read_by
 
 MOST = 200
 """Figures of one file: more are a mistake."""
@@ -209,7 +209,7 @@ class Figure(Strict):
         description="The varied parameter on the horizontal axis.",
         examples=["traffic.rate"],
     )
-    percentile: str | None = Field(
+    percentile: Annotated[str, read_by(parse_percentile)] | None = Field(
         default=None,
         description="Which percentile, or max, the default.",
         examples=["p99.9"],
@@ -269,14 +269,6 @@ class Figure(Strict):
         if kind not in KINDS:
             raise ValueError(f"there is no kind of figure {kind!r}: {did_you_mean(kind, KINDS)}")
         return kind
-
-    @field_validator("percentile")
-    @classmethod
-    def _percentile_is_one(cls, percentile: str | None) -> str | None:
-        if percentile is not None:
-            with as_value_error():
-                parse_percentile(percentile)
-        return percentile
 
     @model_validator(mode="after")
     def _options_are_of_the_kind(self) -> Figure:

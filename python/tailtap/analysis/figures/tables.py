@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tailtap.analysis.figures.arranging import Layout, Placed, value_of
+from tailtap.analysis.figures.arranging import Layout, value_of
 from tailtap.analysis.figures.model import Along, Figure
 from tailtap.analysis.figures.quantities import parse_percentile
 from tailtap.analysis.figures.specification import Grid, Specification
-from tailtap.analysis.figures.tails import Modelled, modelled, summed
+from tailtap.analysis.figures.tails import modelled, summed
+from tailtap.analysis.runs.groups import grouped
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import share_text, time_text
 from tailtap.base.errors import InputError
@@ -31,16 +32,14 @@ def table(figure: Figure, layout: Layout, base: Specification) -> Specification:
 def _models(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
     """Tables 4 and 5: exceedances and boundedness of each configuration."""
     models, without = modelled(figure, layout)
-    groups: dict[tuple[int, int, int], list[Modelled]] = {}
-    for one in models:
-        groups.setdefault((one.placed.row, one.placed.column, one.placed.series), []).append(one)
-    heads, told = _columns(figure, [group[0].placed.run for group in groups.values()])
+    groups = grouped(models, lambda one: one.placed.line).values()
+    heads, told = _columns(figure, [group[0].placed.run for group in groups])
     rows, data = [], []
-    for first, group in zip(told, groups.values(), strict=True):
+    for first, group in zip(told, groups, strict=True):
         row = summed(group)
-        rows.append(
-            (*first, str(len(group)), exceedances_text(row.exceedances), bounded_text(row.bounded))
-        )
+        exceedances = NONE if row.exceedances is None else f"{row.exceedances:.2f}"
+        bounded = NONE if row.bounded is None else f"{100 * row.bounded:.1f}\u00a0%"
+        rows.append((*first, str(len(group)), exceedances, bounded))
         data.append((*first, len(group), row.models, row.exceedances, row.bounded))
     notes = [
         (
@@ -59,16 +58,6 @@ def _models(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
         data=tuple(data),
     )
     return grid, notes
-
-
-def exceedances_text(value: float | None) -> str:
-    """A mean number of exceedances as the papers print it: ``0.83``."""
-    return NONE if value is None else f"{value:.2f}"
-
-
-def bounded_text(share: float | None) -> str:
-    """A share of bounded models as the papers print it: ``58.3 %``."""
-    return NONE if share is None else f"{100 * share:.1f}\u00a0%"
 
 
 def _columns(figure: Figure, runs: Sequence[Run]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -155,13 +144,11 @@ def _grades(figure: Figure, layout: Layout) -> tuple[Grid, list[str]]:
         ("power", "power_w", watts, lambda power: f"{power:.1f}\u00a0W", False),
         ("memory", "memory_bytes", memory, lambda size: f"{size / 1e6:.1f}\u00a0MB", False),
     ]
-    groups: dict[tuple[int, int, int], list[Placed]] = {}
-    for one in layout.placed:
-        groups.setdefault((one.row, one.column, one.series), []).append(one)
-    heads, told = _columns(figure, [group[0].run for group in groups.values()])
+    groups = grouped(layout.placed, lambda one: one.line).values()
+    heads, told = _columns(figure, [group[0].run for group in groups])
     columns: list[tuple[str, str, list[str], list[object]]] = []
     for name, unit, of, text, share in wanted:
-        values = [_most(of(one.run) for one in group) for group in groups.values()]
+        values = [_most(of(one.run) for one in group) for group in groups]
         known = [value for value in values if value is not None]
         if not known:
             continue

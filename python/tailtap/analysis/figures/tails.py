@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -17,6 +18,7 @@ import numpy as np
 from tailtap.analysis.figures.arranging import Layout, Placed, in_panels
 from tailtap.analysis.figures.model import Figure
 from tailtap.analysis.figures.specification import Mark, Specification
+from tailtap.analysis.runs.groups import grouped
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.errors import InputError
@@ -64,11 +66,11 @@ def modelled(figure: Figure, layout: Layout) -> tuple[list[Modelled], int]:
 
     Raises `InputError` where no run has one, or a file is damaged.
     """
-    found = []
-    for one in layout.placed:
-        record = tail_record(one.run)
-        if record is not None:
-            found.append(Modelled(one, record, fits_of(record, figure.method or "papers")))
+    found = [
+        Modelled(one, record, fits_of(record, figure.method or "papers"))
+        for one in layout.placed
+        if (record := tail_record(one.run)) is not None
+    ]
     if not found:
         raise InputError("no run has a tail model: `tailtap model DIR` makes them")
     return found, len(layout.placed) - len(found)
@@ -133,29 +135,18 @@ def ensemble(figure: Figure, layout: Layout, base: Specification) -> Specificati
 def _stationarity(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     """p values of both tests over how many packets exceed the chosen threshold."""
     tests = ("ADF", "KPSS")
-    marks: list[tuple[Placed, Mark]] = []
     rows = [
         (one, fit.exceedances, row)
         for one in models
         for row in one.record.stationarity[:1]
         if (fit := one.chosen or next(iter(one.fits), None)) is not None and fit.exceedances
     ]
-    for one, exceedances, row in rows:
-        for test, p in zip(tests, (row.adf_p, row.kpss_p), strict=True):
-            marks.append(
-                (
-                    one.placed,
-                    Mark(
-                        one.placed.series,
-                        "dots",
-                        "main",
-                        np.array([float(exceedances)]),
-                        np.array([p]),
-                        run=one.placed.run.slug,
-                        test=test,
-                    ),
-                )
-            )
+    marks = [
+        (one.placed, Mark(one.placed.series, "dots", "main", np.array([float(exceedances)]),
+                          np.array([p]), run=one.placed.run.slug, test=test))
+        for one, exceedances, row in rows
+        for test, p in zip(tests, (row.adf_p, row.kpss_p), strict=True)
+    ]  # fmt: skip
     notes = list(base.notes)
     if rows:
         adf = mean(row.adf_p < LEVEL for _, _, row in rows)
@@ -197,30 +188,13 @@ def _spread(
     values: Callable[[Modelled], Iterator[tuple[int, float]]],
 ) -> Specification:
     """Values of all models of a panel and a series, at the places of their names."""
-    found: dict[tuple[int, int, int], tuple[Placed, list[tuple[int, float]]]] = {}
-    for one in models:
-        at = one.placed
-        entry = found.setdefault((at.row, at.column, at.series), (at, []))
-        entry[1].extend(values(one))
-    marks = [
-        (
-            at,
-            Mark(
-                at.series,
-                "spread",
-                "main",
-                np.array([x for x, _ in pairs], float),
-                np.array([y for _, y in pairs], float),
-            ),
-        )
-        for at, pairs in found.values()
-        if pairs
-    ]
+    marks = []
+    for group in grouped(models, lambda one: one.placed.line).values():
+        at, pairs = group[0].placed, [pair for one in group for pair in values(one)]
+        if pairs:
+            x, y = np.array(pairs, float).T
+            marks.append((at, Mark(at.series, "spread", "main", x, y)))
     return replace(base, panels=in_panels(layout, marks), categories=tuple(names))
-
-
-def _divergence(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
-    return _over_thresholds(models, layout, base, lambda fit: fit.divergence)
 
 
 def _thresholds(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
@@ -243,11 +217,8 @@ def _shape(models: Sequence[Modelled], layout: Layout, base: Specification) -> S
 
 def _exceedances(models: Sequence[Modelled], layout: Layout, base: Specification) -> Specification:
     """A dot for each configuration, as a row of `table` has it."""
-    groups: dict[tuple[int, int, int], list[Modelled]] = {}
-    for one in models:
-        groups.setdefault((one.placed.row, one.placed.column, one.placed.series), []).append(one)
     marks, pairs = [], []
-    for group in groups.values():
+    for group in grouped(models, lambda one: one.placed.line).values():
         row = summed(group)
         if row.exceedances is None or row.bounded is None:
             continue
@@ -300,7 +271,7 @@ def correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 _DRAWN: dict[str, Callable[[Sequence[Modelled], Layout, Specification], Specification]] = {
     "stationarity": _stationarity,
-    "divergence": _divergence,
+    "divergence": partial(_over_thresholds, value=lambda fit: fit.divergence),
     "thresholds": _thresholds,
     "shape": _shape,
     "exceedances": _exceedances,

@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -169,11 +170,9 @@ def scores(values: Integers) -> Integers:
 
 
 def _filled(values: Sequence[int | None]) -> Integers:
-    filled, last = np.empty(len(values), np.int64), 0
-    for place, value in enumerate(values):
-        last = last if value is None else value
-        filled[place] = last
-    return filled
+    """The values with the last known one, or 0, where there is none."""
+    known = accumulate(values, lambda last, value: last if value is None else value, initial=0)
+    return np.array(list(known)[1:], np.int64)
 
 
 def _increments(values: Integers) -> Integers:

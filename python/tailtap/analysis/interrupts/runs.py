@@ -354,11 +354,12 @@ def asked(run: Run) -> list[str]:
 
 def _events(run: Run) -> dict[str, tuple[Window, str]]:
     """The window and the name in it of each event."""
-    found = {}
-    for which, name in ((RUN, "{}"), (LIFETIME, f"{{}} ({LIFETIME})")):
-        if window := run.counters.get(which):
-            found.update({name.format(event): (window, event) for event in window.events})
-    return found
+    return {
+        name.format(event): (window, event)
+        for which, name in ((RUN, "{}"), (LIFETIME, f"{{}} ({LIFETIME})"))
+        if (window := run.counters.get(which))
+        for event in window.events
+    }
 
 
 def counted(run: Run, name: str, per: str) -> float | None:

@@ -25,6 +25,7 @@ from tailtap.analysis.evaluation.values import (
     column,
     pair,
     percentiles_of,
+    summed,
     view,
 )
 from tailtap.analysis.live.written import Written
@@ -100,9 +101,7 @@ class Histogram:
         used = np.flatnonzero(self._counts[1:]) + 1
         seconds = np.minimum(_largest(used), self.max_ns) / 1e9
         indices = np.ceil(np.log2(seconds) * 2**SCHEMA).astype(np.int64)
-        found, places = np.unique(indices, return_inverse=True)
-        counts = np.zeros(found.size, np.int64)
-        np.add.at(counts, places, self._counts[used])
+        found, counts = summed(indices, self._counts[used])
         return [
             LiveBucket(index=index, count=count)
             for index, count in zip(found.tolist(), counts.tolist(), strict=True)

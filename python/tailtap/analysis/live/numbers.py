@@ -271,8 +271,7 @@ class PercentileAbove:
         )
         if was or not self._is_above or found is None:
             return None
-        values, counts = counted.latencies
-        late = int(counts[values > self.limit_ns].sum())
+        late = counted.above(self.limit_ns)
         words = f"{label(self.p)} of {format_time(self.over_ns)} is {format_time(found.value)}"
         return Found(counted.span.from_ns, until_ns, late, words)
 

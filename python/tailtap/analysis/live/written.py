@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -206,11 +207,5 @@ class _Records:
 
     def place(self, from_ns: int) -> int:
         """Where the first record of this time or a later one begins; they ascend."""
-        low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self.time_ns(middle) < from_ns:
-                low = middle + 1
-            else:
-                high = middle
-        return self._head + low * self._size
+        first = bisect_left(range(self.count), from_ns, key=self.time_ns)
+        return self._head + first * self._size

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailtap.analysis.runs.folder import RunFolder
+from tailtap.analysis.runs.folder import EVALUATION, RunFolder
 from tailtap.records.evaluation import EvaluationRecord, Percentile
 from tailtap.records.experiment import ExperimentRecord, FlowsRow, LatencyOfFlow, LossOfFlow, RunRow
 from tailtap.records.record import read
@@ -21,34 +21,30 @@ VARIABLES = ("flow", "direction")
 
 
 @dataclass(frozen=True)
-class FlowResult:
-    """What came of one flow."""
-
-    name: str
-    sent: int
-    """Packets that came to the tap before the DuT, without those that the evaluation trimmed."""
-    arrived: int
-    """Those of them that came to the tap behind it."""
-    percentiles: Mapping[float, int]
-    """Latencies in ns, of the percentiles that have enough packets above them."""
-
-    @property
-    def share(self) -> float:
-        """The share of its packets that arrived."""
-        return self.arrived / self.sent
-
-
-@dataclass(frozen=True)
 class FlowRun:
     """A run, which may be that of a flow."""
 
     slug: str
     repeat: int
     variables: Mapping[str, Any]
-    result: FlowResult | None
-    """None when it did not end."""
-    valid: bool = True
+    valid: bool
     """False when a generator did not send what was asked of it."""
+    sent: int = 0
+    """Packets that came to the tap before the DuT, without those that the evaluation trimmed; none
+    where it did not end."""
+    lost: int = 0
+    """Those of them that did not come to the tap behind it."""
+    percentiles: Iterable[Percentile] = ()
+
+    @property
+    def name(self) -> str:
+        """What the flow is called."""
+        return str(next((self.variables[key] for key in VARIABLES if key in self.variables), ""))
+
+    @property
+    def share(self) -> float:
+        """The share of its packets that arrived."""
+        return (self.sent - self.lost) / self.sent
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -77,24 +73,24 @@ def together(runs: Iterable[FlowRun]) -> Iterator[FlowsRow]:
         if len(run.shared) < len(run.variables):
             groups.setdefault(repr((sorted(run.shared.items()), run.repeat)), []).append(run)
     for group in groups.values():
-        found = [run.result for run in group if run.result is not None]
-        if len(group) == len(found) > 1 and all(flow.sent for flow in found):
-            yield _row(group[0].slug, found, valid=all(run.valid for run in group))
+        if len(group) > 1 and all(flow.sent for flow in group):
+            yield _row(group)
 
 
-def _row(first: str, flows: Sequence[FlowResult], *, valid: bool) -> FlowsRow:
-    """The flows of one measurement; `first` is the run of the first one."""
+def _row(flows: Sequence[FlowRun]) -> FlowsRow:
+    """The flows of one measurement."""
     lossiest = min(flows, key=lambda flow: flow.share)
-    p = max(set.intersection(*(set(flow.percentiles) for flow in flows)), default=None)
-    latencies = (
-        []
-        if p is None
-        else [LatencyOfFlow(flow=flow.name, latency_ns=flow.percentiles[p]) for flow in flows]
-    )
+    known = [{one.p: one.value for one in flow.percentiles if one.supported} for flow in flows]
+    p = max(set.intersection(*(set(one) for one in known)), default=None)
+    latencies = [
+        LatencyOfFlow(flow=flow.name, latency_ns=values[p])
+        for flow, values in zip(flows, known, strict=True)
+        if p is not None
+    ]
     return FlowsRow(
-        run=first,
+        run=flows[0].slug,
         flows=[flow.name for flow in flows],
-        valid=valid,
+        valid=all(flow.valid for flow in flows),
         delivery_fairness=jain([flow.share for flow in flows]),
         lossiest=LossOfFlow(flow=lossiest.name, lost=1 - lossiest.share),
         percentile=p,
@@ -105,36 +101,32 @@ def _row(first: str, flows: Sequence[FlowResult], *, valid: bool) -> FlowsRow:
 
 def printed(row: RunRow) -> FlowRun:
     """One of the `runs` of ``tailtap run --json``."""
-    result, evaluation = None, row.evaluation
-    if evaluation is not None:
-        counts, percentiles = evaluation.counts, evaluation.latency_ns.percentiles
-        result = _result(row.variables, counts.matched, counts.lost, percentiles)
-    return FlowRun(row.slug, row.repeat, row.variables, result, row.valid is not False)
+    found = FlowRun(row.slug, row.repeat, row.variables, row.valid is not False)
+    if row.evaluation is None:
+        return found
+    counts, percentiles = row.evaluation.counts, row.evaluation.latency_ns.percentiles
+    return replace(
+        found, sent=counts.matched + counts.lost, lost=counts.lost, percentiles=percentiles
+    )
 
 
 def stored(run: Run) -> FlowRun:
     """A run of an experiment."""
-    result, evaluation = None, run.evaluation
-    if evaluation is not None and {"lost", "matched"} <= set(evaluation.counted):
-        counts = evaluation.counted
-        result = _result(run.variables, counts["matched"], counts["lost"], evaluation.listed)
-    return FlowRun(run.slug, run.repeat, run.variables, result, run.valid is not False)
-
-
-def _result(
-    variables: Mapping[str, Any], arrived: int, lost: int, percentiles: Iterable[Percentile]
-) -> FlowResult:
-    name = next((variables[key] for key in VARIABLES if key in variables), "")
-    supported = {one.p: one.value for one in percentiles if one.supported}
-    return FlowResult(str(name), arrived + lost, arrived, supported)
+    found = FlowRun(run.slug, run.repeat, run.variables, run.valid is not False)
+    if run.packets is None or run.lost is None or run.evaluation is None:
+        return found
+    percentiles = run.evaluation.listed
+    return replace(found, sent=run.packets + run.lost, lost=run.lost, percentiles=percentiles)
 
 
 def summarize(folder: Path, runs: list[RunFolder]) -> ExperimentRecord:
     """What ``tailtap run --json`` prints: every run with its record and its evaluation."""
-    rows = []
-    for run in runs:
-        file = run.evaluation / "evaluation.json"
-        rows.append(summarize_run(run, read(file, EvaluationRecord) if run.done else None))
+    rows = [
+        summarize_run(
+            run, read(run.evaluation / EVALUATION, EvaluationRecord) if run.done else None
+        )
+        for run in runs
+    ]
     return ExperimentRecord(
         folder=str(folder),
         database=str(folder / "results.duckdb"),

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tailtap.analysis.evaluation import Percentile
 from tailtap.analysis.evaluation.model import Latencies
@@ -45,6 +46,10 @@ NOT_REQUESTED = "the generator did not send the requested load"
 # The floor is no result: it stays in the background, in grey.
 WIRE_LIGHT = ("#6a7178", "#9aa1a8", "#454b51")
 WIRE_DARK = ("#9aa3ac", "#6d757d", "#c5ccd3")
+
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 class Colour(NamedTuple):
@@ -224,22 +229,29 @@ def configurations(
     return result
 
 
-def _variables(run: Run) -> object:
-    return run.variables
+def grouped(values: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Values by what they have in common, in the order of the first ones."""
+    found: dict[K, list[T]] = {}
+    for value in values:
+        found.setdefault(key(value), []).append(value)
+    return found
 
 
-def group(runs: Iterable[Run], key: Callable[[Run], object] = _variables) -> list[list[Run]]:
+def group(
+    runs: Iterable[Run], key: Callable[[Run], object] = attrgetter("variables")
+) -> list[list[Run]]:
     """Runs that differ in the repeat only, in the order of their repeats.
 
     Groups are in the order of their first runs. `key` is what repeats have in common besides their
     origin: the varied values unless said otherwise.
     """
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
+
+    def same(run: Run) -> str:
         place = str(Path(run.origin.source).parent) if run.origin else None
-        same = json.dumps([run.root, place, key(run)], sort_keys=True, default=str)
-        groups.setdefault(same, []).append(run)
-    return [sorted(found, key=lambda run: (run.repeat, run.number)) for found in groups.values()]
+        return json.dumps([run.root, place, key(run)], sort_keys=True, default=str)
+
+    found = grouped(runs, same).values()
+    return [sorted(repeats, key=lambda run: (run.repeat, run.number)) for repeats in found]
 
 
 def _in_order(experiment: Experiment) -> list[list[Run]]:

@@ -61,7 +61,15 @@ def read_runs(path: Path, *, late: bool = False) -> Experiment:
         runs = tuple(replace(run, top=path) for run in measured.runs)
         return replace(measured, folder=path, runs=runs)
     name = path.resolve().name
-    found = _with_short_origins([run_in(folder, path, late=late) for folder in run_folders(path)])
+    found = [run_in(folder, path, late=late) for folder in run_folders(path)]
+    # Imported ones know how little tells their folders apart.
+    short = short_places({run.origin.path for run in found if run.origin})
+    found = [
+        replace(run, origin=replace(run.origin, short=short[run.origin.path]))
+        if run.origin
+        else run
+        for run in found
+    ]
     if all(run.origin for run in found) and (path / EVALUATION).is_file():
         # Captures of both directions: each is a run, as in an experiment.
         both = {"there": path, BACK: path / BACK} if (path / BACK / EVALUATION).is_file() else {}
@@ -85,17 +93,6 @@ def read_runs(path: Path, *, late: bool = False) -> Experiment:
     trees = {run.experiment for run in found if run.origin}
     names = own or (list(trees) if len(trees) == 1 else [])
     return Experiment(names[0] if names else name, path, tuple(found))
-
-
-def _with_short_origins(runs: list[Run]) -> list[Run]:
-    """The runs, of which imported ones know how little tells their folders apart."""
-    short = short_places({run.origin.path for run in runs if run.origin})
-    return [
-        replace(run, origin=replace(run.origin, short=short[run.origin.path]))
-        if run.origin
-        else run
-        for run in runs
-    ]
 
 
 def short_places(places: set[str]) -> dict[str, str]:

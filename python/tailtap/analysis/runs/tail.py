@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +37,8 @@ class StoredTail:
     ingress_ns: Column
     latency_ns: Column
     blocks: Blocks
-    #: What every latency may be off by, to either side: more than 0 where the clocks are two, or
-    #: stamps come in steps; and how much of it is the steps'.
-    within_ns: int = 0
-    resolution_ns: int = 0
-
-    @property
-    def within(self) -> Within:
-        """What every latency may be off by, and why."""
-        return Within(self.within_ns, self.resolution_ns)
+    #: What every latency may be off by, to either side, and why.
+    within: Within = field(default_factory=Within)
 
     @property
     def tied(self) -> bool:
@@ -87,8 +80,7 @@ def tail_of(evaluation: Evaluation, folder: Path | None, name: str) -> StoredTai
         ingress_ns=ingress_ns,
         latency_ns=latency_ns,
         blocks=blocks,
-        within_ns=evaluation.within_ns,
-        resolution_ns=evaluation.within.resolution_ns,
+        within=evaluation.within,
     )
 
 

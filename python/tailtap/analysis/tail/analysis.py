@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tailtap.analysis.runs.groups import grouped
 from tailtap.analysis.runs.tail import SECOND_NS, StoredTail
 from tailtap.analysis.tail import blocks as series
 from tailtap.analysis.tail import peaks
@@ -175,7 +176,7 @@ def analyse(tail: StoredTail, options: Options | None = None) -> TailModel:
     for horizon_ns in options.horizons:
         level = usable.level(tail.rate * horizon_ns / SECOND_NS) if usable else None
         if level is not None:
-            level = level.widened(tail.within_ns)
+            level = level.widened(tail.within.ns)
         words = level_words(horizon_ns, tail.rate, level)
         levels.append(HorizonLevel(horizon_ns=horizon_ns, words=words, level=level))
     horizon = float(rest.packets or fitted.packets)
@@ -213,17 +214,14 @@ def _compare(assessments: Sequence[Assessment]) -> list[Assessment]:
             and (other.latency or 0) > (found.latency or 0)
             and not other.refused
         ]
-        for other in higher:
-            if (
-                found.xi_interval
-                and other.xi_interval
-                and not _overlap(found.xi_interval, other.xi_interval)
-            ):
-                message = f"its xi contradicts that over {other.threshold.text}"
-                result.append(found.with_flag("unstable", message))
-                break
-        else:
-            result.append(found)
+        against = [
+            f"its xi contradicts that over {other.threshold.text}"
+            for other in higher
+            if found.xi_interval
+            and other.xi_interval
+            and not _overlap(found.xi_interval, other.xi_interval)
+        ]
+        result.append(found.with_flag("unstable", against[0]) if against else found)
     return result
 
 
@@ -338,11 +336,14 @@ def _about(model: TailModel, chosen: Assessment) -> list[Notice]:
 
 
 def _why_none(assessments: Sequence[Assessment]) -> str:
-    reasons: dict[str, list[str]] = {}
-    for found in assessments:
-        message = next(flag.message for flag in found.flags if flag.code in REFUSALS)
-        reasons.setdefault(message, []).append(found.threshold.text)
-    told = "; ".join(f"over {', '.join(over)}: {message}" for message, over in reasons.items())
+    reasons = grouped(
+        assessments,
+        lambda one: next(flag.message for flag in one.flags if flag.code in REFUSALS),
+    )
+    told = "; ".join(
+        f"over {', '.join(one.threshold.text for one in over)}: {message}"
+        for message, over in reasons.items()
+    )
     return f"no threshold gives a model: {told}"
 
 
@@ -359,8 +360,8 @@ def record(model: TailModel) -> TailRecord:
         ),
         rate=tail.rate,
         tick_ns=model.tick,
-        within_ns=tail.within_ns,
-        resolution_ns=tail.resolution_ns,
+        within_ns=tail.within.ns,
+        resolution_ns=tail.within.resolution_ns,
         fit=model.options.fit,
         stationarity=list(model.stationarity),
         thresholds=[_assessment(found) for found in model.assessments],

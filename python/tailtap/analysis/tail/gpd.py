@@ -70,10 +70,6 @@ class Fit:
     #: False where the likelihood grows towards the border xi = -1: then there is no estimate.
     interior: bool
 
-    def survival(self, excess: Floats) -> Floats:
-        """The probability that an excess is larger than `excess`."""
-        return np.exp(-exponential(excess, self.xi, self.sigma))
-
     def quantile(self, survival: Floats) -> Floats:
         """The excess that is exceeded with the probability `survival` (0 to 1, above 0)."""
         return growth(-np.log(survival), self.xi) * self.sigma

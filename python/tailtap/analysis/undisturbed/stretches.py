@@ -45,7 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tailtap.analysis.causes import trace as kinds
-from tailtap.analysis.causes.trace import Events, Trace, read_events
+from tailtap.analysis.causes.trace import Events, Spans, Trace, read_events
 from tailtap.analysis.clocks.host import GuestClock
 from tailtap.analysis.evaluation.evaluate import SECOND_NS
 from tailtap.analysis.evaluation.values import Column
@@ -59,56 +59,6 @@ WHILE = 0.999
 """The percentile of the latency that a stretch begins earlier by, and ends later."""
 MOST = 10
 """Neither of both is longer than so many times the pause."""
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Spans of time in ns that ascend and do not overlap."""
-
-    start: Column
-    end: Column
-
-    @classmethod
-    def merged(cls, start: Column, end: Column) -> Spans:
-        """The same time as spans in any order, which may overlap; those without length are gone."""
-        there = end > start
-        order = np.argsort(start[there], kind="stable")
-        starts, reach = start[there][order], np.maximum.accumulate(end[there][order])
-        first = np.append(True, starts[1:] > reach[:-1]) if starts.size else np.zeros(0, bool)
-        last = np.append(np.flatnonzero(first)[1:] - 1, starts.size - 1)
-        return cls(starts[first], reach[last] if starts.size else reach)
-
-    def within(self, first_ns: int, last_ns: int) -> Spans:
-        """The parts of them between two times."""
-        start, end = np.maximum(self.start, first_ns), np.minimum(self.end, last_ns)
-        there = end > start
-        return Spans(start[there], end[there])
-
-    def has(self, times: Column) -> npt.NDArray[np.bool_]:
-        """Whether each time lies in one of them, their ends left out."""
-        place = np.searchsorted(self.start, times, "right") - 1
-        found: npt.NDArray[np.bool_] = (place >= 0) & (times < np.append(self.end, 0)[place])
-        return found
-
-    def before(self, times: Column) -> Column:
-        """How much of them lies before each time, in ns."""
-        sums = np.append(0, np.cumsum(self.end - self.start))
-        begun = np.searchsorted(self.start, times, side="right")
-        over = np.maximum(0, np.append(self.end, 0)[begun - 1] - times) * (begun > 0)
-        found: Column = sums[begun] - over
-        return found
-
-    def without(self, others: Spans) -> Spans:
-        """What of this time is in none of some other spans."""
-        edges = np.unique(np.concatenate([self.start, self.end, others.start, others.end]))
-        start, end = edges[:-1], edges[1:]
-        there = self.has(start) & ~others.has(start)
-        return Spans.merged(start[there], end[there])
-
-    @property
-    def total_ns(self) -> int:
-        """How much time they are."""
-        return int((self.end - self.start).sum())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,15 @@ import pyarrow as pa
 
 from tailtap import _core
 from tailtap.analysis.causes.late import SAMPLE_BYTES, capture_of, packets_of
-from tailtap.analysis.causes.trace import GUEST_EVENTS, Events, Trace, has_trace, load, load_guest
+from tailtap.analysis.causes.trace import (
+    GUEST_EVENTS,
+    Events,
+    Spans,
+    Trace,
+    has_trace,
+    load,
+    load_guest,
+)
 from tailtap.analysis.clocks.host import guest_clock
 from tailtap.analysis.evaluation import tables
 from tailtap.analysis.evaluation.evaluate import of_evaluation
@@ -27,7 +35,6 @@ from tailtap.analysis.undisturbed.stretches import (
     SHIFTS,
     Left,
     Pauses,
-    Spans,
     independence,
     leave_out,
     of_generator,
@@ -366,9 +373,7 @@ def all_packets(run: Run, before: Path, after: Path) -> tuple[Column, Column]:
     # No packet was matched later than the largest latency, and pieces are read so much further.
     settings = of_evaluation(stored, worst=0, losses=False, window_ns=stored.max + 1)
     pieces = _core.plan(before, after, settings.matching, chunk_bytes=SAMPLE_BYTES)
-    found = [pair for piece in pieces for pair in packets_of(piece)]
-    ingress = np.concatenate([np.empty(0, np.int64), *(pair[0] for pair in found)])
-    latency = np.concatenate([np.empty(0, np.int64), *(pair[1] for pair in found)])
+    ingress, latency = packets_of(pieces)
     values, counts = stored.distribution
     again, numbers = np.unique(latency, return_counts=True)
     if not (np.array_equal(again, values) and np.array_equal(numbers, counts)):

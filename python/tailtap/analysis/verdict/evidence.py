@@ -66,10 +66,8 @@ class Evidence:
     warnings: tuple[Notice, ...] = ()
     #: Whether it was imported from result files of others.
     published: bool = False
-    #: What every latency may be off by, to either side: more than 0 where the clocks are two, or
-    #: stamps come in steps; and how much of it is the steps'.
-    within_ns: int = 0
-    resolution_ns: int = 0
+    #: What every latency may be off by, to either side, and why.
+    within: Within = field(default_factory=Within)
     #: The step of the stamps after the device.
     egress_step_ns: int = 1
     before: Unread = NOTHING_UNREAD
@@ -78,11 +76,6 @@ class Evidence:
     unread_told: bool = False
     #: What was done to the device on purpose.
     events: Sequence[Event] = ()
-
-    @property
-    def within(self) -> Within:
-        """What every latency may be off by, and why."""
-        return Within(self.within_ns, self.resolution_ns)
 
     @property
     def seen_after(self) -> int | None:
@@ -123,14 +116,14 @@ class Evidence:
         """What is said of such packets; empty without any."""
         if not self.hidden:
             return ""
-        found = []
-        counts = self.counts
-        for name, what in (
-            ("unmatched_egress", "match none before it"),
-            ("noncausal", "were stamped before they came"),
-        ):
-            if counts.get(name):
-                found.append(f"{counts[name]:,} packets after the device {what}")
+        found = [
+            f"{self.counts[name]:,} packets after the device {what}"
+            for name, what in (
+                ("unmatched_egress", "match none before it"),
+                ("noncausal", "were stamped before they came"),
+            )
+            if self.counts.get(name)
+        ]
         found += [
             f"some {side} were not read"
             for side, unread in (("before it", self.before), ("after it", self.after))
@@ -187,20 +180,13 @@ class Evidence:
     @property
     def times_unsure(self) -> str:
         """Why packets may have been late that look as if not, or the other way; or empty."""
-        if not self.within_ns:
+        if not self.within.ns:
             return ""
-        within = format_time(self.within_ns)
+        within = format_time(self.within.ns)
         why = [] if not self.within.clocks_ns else ["the clocks are two"]
-        if self.resolution_ns:
-            why.append(f"the stamps come in steps of {format_time(self.resolution_ns)}")
+        if self.within.resolution_ns:
+            why.append(f"the stamps come in steps of {format_time(self.within.resolution_ns)}")
         return f"latencies may be off by {within} to either side, as {' and '.join(why)}"
-
-    @property
-    def unmeasured(self) -> int:
-        """Packets that had a latency that nobody knows."""
-        # What published counts call lost may lie outside of the other capture.
-        surely = self.published or self.errors is not None
-        return 0 if self.gone is None else self.gone[0 if surely else 1]
 
     def late(self, limit: int, *, strict: bool) -> tuple[int, int] | None:
         """The fewest and the most packets above `limit` or, if `strict`, not below it.
@@ -211,7 +197,7 @@ class Evidence:
         least = limit if strict else limit + 1
         if self.distribution is not None:
             values, numbers = self.distribution
-            ends = (least + self.within_ns, least - self.within_ns)
+            ends = (least + self.within.ns, least - self.within.ns)
             fewest, most = (int(numbers[np.searchsorted(values, end) :].sum()) for end in ends)
             return fewest, most
         if self.packets is None or not (self.percentiles or self.counts.get("matched") == 0):
@@ -267,7 +253,7 @@ class Evidence:
 
     def unordered(self) -> int:
         """Packets after the device whose order nobody knows: stamped in the same step as others."""
-        if self.resolution_ns == 0 or self.gaps is None:
+        if self.within.resolution_ns == 0 or self.gaps is None:
             return 0
         sides = [self.gaps] if self.gaps_before is None else [self.gaps, self.gaps_before]
         # Stamps in different steps are in their order.

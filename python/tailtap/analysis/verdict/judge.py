@@ -80,7 +80,9 @@ def _percentile(requirement: Requirement, run: Evidence, confidence: float) -> R
     value = run.percentile(p)
     measured = "" if value is None else _time_words(value, run)
     allowed = float(1 - p)
-    lost = run.unmeasured
+    fewest, most = run.gone or (0, 0)
+    # What published counts call lost may lie outside of the other capture.
+    lost = fewest if run.published or run.errors is not None else most
     share = lost / (packets + lost)
     if share > allowed:
         return _finding(
@@ -127,8 +129,8 @@ def _max(requirement: Requirement, run: Evidence, confidence: float) -> RunFindi
     # Percentiles that end before the last packet do not count the late ones; the maximum does.
     allowed = requirement.limit - (1 if requirement.strict else 0)
     # The largest may be of a failure.
-    surely = run.maximum - run.within_ns > allowed and not run.among
-    maybe = run.maximum + run.within_ns > allowed
+    surely = run.maximum - run.within.ns > allowed and not run.among
+    maybe = run.maximum + run.within.ns > allowed
     hidden = run.hidden
     if late is None or not packets:
         answer: Answer = "violated" if surely else "not shown" if maybe or hidden else "holds"
@@ -150,8 +152,8 @@ def _mean(requirement: Requirement, run: Evidence, confidence: float) -> RunFind
         return _unknown(requirement, run)
     hidden = run.hidden
     # The others may have taken no time, or any.
-    least = run.mean * run.packets / (run.packets + hidden) - run.within_ns
-    most = math.inf if hidden else run.mean + run.within_ns
+    least = run.mean * run.packets / (run.packets + hidden) - run.within.ns
+    most = math.inf if hidden else run.mean + run.within.ns
     if run.among:  # failures that took no time, or all of it
         least, most = 0.0, run.mean * (run.packets + run.among) / run.packets
     good = [
@@ -280,7 +282,7 @@ def _return_level(requirement: Requirement, run: Evidence, confidence: float) ->
             answer = "violated"
     reason = f"once in {exact_time(horizon)} at {format_rate(model.tail.rate)}: {text}"
     if answer == "not shown":
-        wait = f"measure longer; {run.times_unsure}" if run.within_ns else "measure longer"
+        wait = f"measure longer; {run.times_unsure}" if run.within.ns else "measure longer"
         why = level.high is not None and level.high < requirement.limit and run.hidden_why
         reason += f"; {why}" if why else f"; the interval does not decide it: {wait}"
     found = _finding(
@@ -403,7 +405,7 @@ def _gone_words(run: Evidence) -> str:
 
 
 def _time_words(ns: int, run: Evidence) -> str:
-    return format_time(ns) + (f" ± {format_time(run.within_ns)}" if run.within_ns else "")
+    return format_time(ns) + (f" ± {format_time(run.within.ns)}" if run.within.ns else "")
 
 
 def _late_words(requirement: Requirement) -> str:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tailtap.analysis.evaluation import Evaluation
-from tailtap.analysis.evaluation.model import Latencies
 from tailtap.analysis.evaluation.values import NOTHING_UNREAD, Unread
 from tailtap.analysis.runs.groups import configuration_label, group
 from tailtap.analysis.runs.reader import (
@@ -198,11 +197,14 @@ def evidence_of(run: Run) -> Evidence:
         except InputError as error:
             without = str(error)
     inputs = whole.inputs if whole is not None else None
+    good = evaluation.packets
+    if good is not None:  # at least
+        good = max(good - evaluation.counted.get("errors_timed", 0), 0)
     return Evidence(
         name=name,
         published=whole is None and not run.tool,
         refusal=refusal,
-        packets=good_of(evaluation),
+        packets=good,
         maximum=evaluation.max,
         mean=evaluation.mean,
         offered=evaluation.offered,
@@ -215,20 +217,13 @@ def evidence_of(run: Run) -> Evidence:
         tail=tail,
         without_tail=without,
         warnings=run.all_warnings,
-        within_ns=evaluation.within_ns,
-        resolution_ns=evaluation.within.resolution_ns,
+        within=evaluation.within,
         egress_step_ns=1 if inputs is None else inputs.egress.resolution_ns,
         before=NOTHING_UNREAD if inputs is None else Unread.of(inputs.ingress),
         after=NOTHING_UNREAD if inputs is None else Unread.of(inputs.egress),
         unread_told=inputs is not None,
         events=run.record.events if run.record is not None else (),
     )
-
-
-def good_of(evaluation: Latencies) -> int | None:
-    """How many good answers its latencies are of, at least."""
-    packets, among = evaluation.packets, evaluation.counted.get("errors_timed", 0)
-    return None if packets is None else max(packets - among, 0)
 
 
 def _badness(found: RunFinding) -> float:

@@ -100,8 +100,10 @@ def _tables() -> str:
         elif table in KEYS:
             rows.append(f"PRIMARY KEY ({KEYS[table]})")
         statements.append(f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(rows)});\n")
-    for table, key in INDEXES.items():
-        statements.append(f"CREATE INDEX IF NOT EXISTS {table}_run ON {table} ({key});\n")
+    statements += [
+        f"CREATE INDEX IF NOT EXISTS {table}_run ON {table} ({key});\n"
+        for table, key in INDEXES.items()
+    ]
     return "".join(statements)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from tailtap.analysis.evaluation.values import DEFAULT, Pair, label
+from tailtap.analysis.evaluation.values import DEFAULT, Pair, label, summed
 from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
@@ -60,9 +60,8 @@ def distribution_of(run: Run) -> Pair:
     if found.packets is None or not rows or rows[-1][1]:
         raise InputError("its distribution is not stored: export csv").at(run.slug)
     values, above = np.array(rows, np.int64).T
-    known, place = np.unique(np.maximum.accumulate(values), return_inverse=True)
-    counts = np.zeros(known.size, np.int64)
-    np.add.at(counts, place, np.diff(found.packets - above, prepend=0))
+    reached = np.diff(found.packets - above, prepend=0)
+    known, counts = summed(np.maximum.accumulate(values), reached)
     return known[counts > 0], counts[counts > 0]
 
 

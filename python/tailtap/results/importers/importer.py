@@ -19,7 +19,7 @@ from tailtap.records.run import Instrument, RunRecord
 from tailtap.results.database import refresh
 from tailtap.results.importers.importable import Content, Importable
 from tailtap.results.importers.pos.runs import PosTree, find_pos_trees
-from tailtap.results.importers.published import PublishedRun, find_published
+from tailtap.results.importers.published import find_published
 from tailtap.results.importers.tools import TOOLS
 from tailtap.results.importers.tools.runs import find_tool_runs
 
@@ -58,7 +58,8 @@ def import_tree(
         raise InputError("runs are imported as folders: give a folder by --into").at(out)
     published = find_published(tree)
     pos = find_pos_trees(tree, published)
-    runs: list[Importable] = [*_others(published, pos)]
+    taken = {source for one in pos for source in one.taken}
+    runs: list[Importable] = [run for run in published if run.source not in taken]
     runs += [run for one in pos for run in one.runs]
     unknown: list[Path] = []
     if not pos:  # what scripts of a tree of pos left is told by its runs
@@ -79,12 +80,6 @@ def import_tree(
         text = f"of no known tool: {_named(tree, unknown)}"
         found.warnings.append(Notice("file-unknown", text))
     return found
-
-
-def _others(published: Sequence[PublishedRun], trees: Sequence[PosTree]) -> Iterator[PublishedRun]:
-    """The published runs that no run of pos has."""
-    taken = {source for tree in trees for source in tree.taken}
-    return (run for run in published if run.source not in taken)
 
 
 def _named(tree: Path, files: Sequence[Path]) -> str:
@@ -119,7 +114,7 @@ def _import_all(
     """Make drafts of all run folders, and put them in their places when all are whole."""
     there = dict(_there(folder))
     by_digest, by_source = (
-        {str(text): path for path, one in there.items() if (text := _told(one).get(name))}
+        {str(text): path for path, one in there.items() if (text := one.parameters.whole.get(name))}
         for name in ("digest", "source")
     )
     names = {path.name for path in folder.runs.iterdir()}
@@ -136,7 +131,7 @@ def _import_all(
             record = run.record(experiment)
             twin = made.get(run.digest) if run.digest else None
             if twin is not None:
-                source = _told(twin)["source"]
+                source = twin.parameters.whole["source"]
                 copied = Notice(
                     "run-twice", storable(f"{run.source}: left out, {source} is the same")
                 )
@@ -185,10 +180,6 @@ def _there(folder: ExperimentFolder) -> Iterator[tuple[Path, RunRecord]]:
             continue
         if record.status == "imported":
             yield path, record
-
-
-def _told(record: RunRecord) -> dict[str, object]:
-    return dict(record.parameters.whole)
 
 
 def _free(slug: str, names: set[str]) -> str:

@@ -17,6 +17,7 @@ from stamps import write_stamps
 from traced import SECOND, START, STEAL, Record, trace_of, traffic
 from traces import TASK
 
+from tailtap.analysis.causes.trace import Spans
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.runs.run import Run
@@ -26,7 +27,6 @@ from tailtap.analysis.undisturbed.stretches import (
     LEAST_P,
     Left,
     Pauses,
-    Spans,
     independence,
     leave_out,
     of_generator,

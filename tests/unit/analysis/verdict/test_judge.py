@@ -17,7 +17,7 @@ from tails import load_tail, write_tail
 from two_clocks import TwoClocks
 
 from tailtap.analysis.evaluation import Histogram, evaluate
-from tailtap.analysis.evaluation.clocks import known
+from tailtap.analysis.evaluation.clocks import Within, known
 from tailtap.analysis.evaluation.values import Unread
 from tailtap.analysis.verdict.evidence import Evidence
 from tailtap.analysis.verdict.judge import JUDGES, judge, unclaimable
@@ -86,7 +86,7 @@ PUBLISHED = Evidence("run", packets=100_000, maximum=90_000, percentiles=[
     for p, value, above in ((0.5, 1_000, 50_000), (0.99, 2_000, 1_000), (0.999, 5_000, 100),
                             (0.9999, 20_000, 10))
 ])  # fmt: skip
-TWO_CLOCKS = evidence(np.full(10_000, 10 * US), within_ns=2 * US)
+TWO_CLOCKS = evidence(np.full(10_000, 10 * US), within=Within(2 * US))
 ANSWERS: dict[str, tuple[Evidence, Mapping[str, str]]] = {
     **{
         f"{late} of {packets} late": (evidence(of_late(late, packets)), {"p99.9 < 2 us": expected})
@@ -291,7 +291,7 @@ def test_what_the_clocks_leave_open_cannot_be_required(text: str, refused: bool)
     wanted = parse_requirement(text)
     assert bool(unclaimable(wanted, TWO_CLOCKS)) is refused
     assert not refused or judge(wanted, TWO_CLOCKS).answer == NOT_SHOWN
-    assert not unclaimable(wanted, replace(TWO_CLOCKS, within_ns=0))
+    assert not unclaimable(wanted, replace(TWO_CLOCKS, within=Within()))
 
 
 def test_a_verdict_on_less_than_the_clocks_leave_open_is_refused(tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ def test_gaps_are_known_to_a_step_of_their_stamps(step: int, expected: str) -> N
 
 def test_an_order_that_equal_stamps_hide_is_not_shown() -> None:
     tied = Histogram(np.array([0, 10 * US]), np.array([5, 994]), 100)
-    run = counted(ALL, {}, within_ns=US, resolution_ns=US, gaps=tied)
+    run = counted(ALL, {}, within=Within(US, US), gaps=tied)
     assert answer("reordered == 0", run).answer == NOT_SHOWN
     assert answer("reordered < 5 %", run).answer == HOLDS
 

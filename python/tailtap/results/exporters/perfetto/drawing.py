@@ -41,7 +41,8 @@ def write(causes: Causes, file: IO[bytes], *, packets: bool) -> None:
     if packets:
         windows = [causes.trace.span_ns]
     else:
-        windows = _around(causes)
+        worst = causes.record.worst
+        windows = merged((p.ingress_ns - AROUND_NS, p.egress_ns + AROUND_NS) for p in worst)
         shown = [Drawn(*window, "around the worst packets", "exported", {}) for window in windows]
         out.slices(out.track("exported"), shown)
     if causes.trace.clock is not None:
@@ -61,12 +62,6 @@ def write(causes: Causes, file: IO[bytes], *, packets: bool) -> None:
     _draw_late(out, causes, late, held)
     if packets:
         _draw_all(out, causes)
-
-
-def _around(causes: Causes) -> list[Window]:
-    """What lies around the worst packets, as windows that do not overlap."""
-    worst = causes.record.worst
-    return merged((p.ingress_ns - AROUND_NS, p.egress_ns + AROUND_NS) for p in worst)
 
 
 def _clock(clock: Shown, windows: Sequence[Window]) -> Iterator[Drawn]:
@@ -243,11 +238,7 @@ def _draw_all(out: Tracks, causes: Causes) -> None:
     _draw_rows(out, drawn, "packets")
     track = out.track("packets in the device", unit="packets")
     inside = 0
-    for at, step in _steps(drawn):
+    steps = [*((one.start, 1) for one in drawn), *((one.end, -1) for one in drawn)]
+    for at, step in sorted(steps):
         inside += step
         out.counter(track, at, inside)
-
-
-def _steps(drawn: Sequence[Drawn]) -> Iterator[tuple[int, int]]:
-    """When packets came and left: the time, and one more or less."""
-    yield from sorted([*((one.start, 1) for one in drawn), *((one.end, -1) for one in drawn)])

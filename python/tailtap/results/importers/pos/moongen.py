@@ -16,6 +16,7 @@ from tailtap.analysis.evaluation.values import (
     papers,
     percentiles_of,
     require_counts,
+    summed,
 )
 from tailtap.base.errors import InputError
 from tailtap.base.units import FRAMING
@@ -47,9 +48,7 @@ def read_histogram(content: bytes) -> Pair:
     # At most 64 MB of lines of 15 digits: they add up to less than 2^63.
     if not rows:
         raise ValueError("it holds no latencies")
-    values, places = np.unique(np.array([row[0] for row in rows], np.int64), return_inverse=True)
-    counts = np.zeros(values.size, np.int64)
-    np.add.at(counts, places, np.array([row[1] for row in rows], np.int64))
+    values, counts = summed(*np.array(rows, np.int64).T)
     require_counts(counts)
     kept = counts > 0
     if not kept.any():

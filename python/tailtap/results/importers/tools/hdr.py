@@ -22,6 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tailtap.analysis.evaluation.values import summed
+
 Integers = NDArray[np.int64]
 
 INNER, OUTER = 0x1C849303, 0x1C849304
@@ -54,9 +56,7 @@ def encode(values: Integers, counts: Integers, digits: int = DIGITS) -> str:
     half = _halves(digits)
     exponent = np.maximum(np.frexp(values.astype(float))[1] - (half + 1), 0)
     places = ((exponent + 1) << half) + (values >> exponent) - (1 << half)
-    used, inverse = np.unique(places, return_inverse=True)
-    totals = np.zeros(used.size, np.int64)
-    np.add.at(totals, inverse, counts)
+    used, totals = summed(places, counts)
     payload = bytearray()
     following = 0
     for place, count in zip(used.tolist(), totals.tolist(), strict=True):

@@ -54,16 +54,11 @@ def unknown_unit() -> Notice:
     )
 
 
-def _none() -> Buckets:
-    empty = np.empty(0, np.int64)
-    return Buckets(empty, empty, empty)
-
-
 @dataclass(frozen=True)
 class Reading:
     """The latencies of one measurement in ns: in buckets, or as the percentiles that it prints."""
 
-    buckets: Buckets = field(default_factory=_none)
+    buckets: Buckets = field(default_factory=lambda: bucketed(()))
     percentiles: Sequence[tuple[float, int]] = ()
     total: int | None = None
     """How many these latencies are of."""

@@ -58,9 +58,8 @@ def _table(text: str, unit: int, names: str, width: int = 0) -> Iterator[Reading
     rows = [(int(place), counts.split()) for place, counts in _ROW.findall(text)]
     if not rows:
         raise ValueError("it has no histogram")
-    sums: dict[str, list[str]] = {}
-    for name, values in _SUMS.findall(text):
-        sums.setdefault(name.lower(), values.split())
+    # Of each name the first counts.
+    sums = {name.lower(): values.split() for name, values in reversed(_SUMS.findall(text))}
     if "max" not in sums:
         raise ValueError("its histogram has no end")
 
