@@ -263,6 +263,7 @@ class _Crate:
             record = self.crate.dereference(f"{run.folder}/run.json")
             result = self.crate.dereference(f"{run.folder}/")
             when = records[run.slug]
+            values = ", ".join(f"{name} = {value}" for name, value in run.variables.items())
             record["runOfLoopedCommand"] = command
             record["resultData"] = result
             record["executedOn"] = _one(self._nodes(run))
@@ -275,7 +276,7 @@ class _Crate:
                     f"#run-{run.slug}",
                     "CreateAction",
                     name=f"Measured {run.slug}",
-                    description=_varied(run),
+                    description=f"{values or 'nothing was varied'}; repeat {run.repeat}",
                     instrument=program,
                     object=[one for one in (experiment,) if one],
                     result=[result],
@@ -316,11 +317,6 @@ def _reference(value: object) -> object:
 def _one(values: list[Any]) -> Any:
     """A value, where there is one alone: RO-Crate's recommendation."""
     return values[0] if len(values) == 1 else values
-
-
-def _varied(run: SiteRun) -> str:
-    values = ", ".join(f"{name} = {value}" for name, value in run.variables.items())
-    return f"{values or 'nothing was varied'}; repeat {run.repeat}"
 
 
 def encoding(name: str) -> str:

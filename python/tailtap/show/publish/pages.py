@@ -18,7 +18,7 @@ from tailtap.analysis.runs.text import count_text, date_text, share_text, time_t
 from tailtap.analysis.verdict.runs import required_percentiles
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
-from tailtap.base.files import drafted, write_text
+from tailtap.base.files import write_text
 from tailtap.records.causes import CausesRecord
 from tailtap.records.record import read_if_there
 from tailtap.records.site import RedactedKind, SiteRecord, SiteRun
@@ -112,8 +112,10 @@ def write(
         text = environment.get_template(template).render(**shared, up=up, **values)
         write_text(site / name, text.encode("utf-8", "backslashreplace").decode(), below=site)
 
-    with drafted(site / STYLE, below=site) as file:
-        file.write(f"{packaged('page.css')}{_own_style()}".encode())
+    loader = environment.loader
+    assert loader is not None
+    style, _, _ = loader.get_source(environment, "site.css")
+    write_text(site / STYLE, packaged("page.css") + style, below=site)
     page(
         "index.html",
         "index.html.j2",
@@ -133,13 +135,6 @@ def write(
         measured = by_slug[run.slug]
         page(run.page, "run.html.j2", **_run_page(site, run, measured, record))
     _documents(site, environment, record, authors, [card.finding for card in found])
-
-
-def _own_style() -> str:
-    source = _environment().loader
-    assert source is not None
-    text, _, _ = source.get_source(_environment(), "site.css")  # a file beside the templates
-    return text
 
 
 def _size(site: Path) -> int:

@@ -128,10 +128,6 @@ KEPT_NETWORKS = tuple(
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _names(form: str) -> Callable[[int], str]:
-    return form.format
-
-
 def _address(number: int, version: int) -> str:
     """A documentation's address; when these are used up, one of a network that is never routed."""
     if version == 6:
@@ -145,14 +141,14 @@ def _address(number: int, version: int) -> str:
 
 
 PSEUDONYMS: Mapping[RedactedKind, Callable[[int], str]] = {
-    "serials": _names("serial-{}"),
+    "serials": "serial-{}".format,
     "macs": lambda number: ":".join(f"{byte:02x}" for byte in (0x02 << 40 | number).to_bytes(6)),
-    "hostnames": _names("host-{}"),
-    "users": _names("user-{}"),
-    "ids": _names("00000000-0000-4000-8000-{:012x}"),
-    "paths": _names("/folder-{}"),
-    "secrets": _names("secret-{}"),
-    "people": _names("name-{}"),
+    "hostnames": "host-{}".format,
+    "users": "user-{}".format,
+    "ids": "00000000-0000-4000-8000-{:012x}".format,
+    "paths": "/folder-{}".format,
+    "secrets": "secret-{}".format,
+    "people": "name-{}".format,
 }
 """What stands in place of the first value, of the second, and so on. A hardware address is one of
 those that are given locally, and an id is a UUID, so that readers take them for what they are."""
@@ -185,8 +181,7 @@ class Redactor:
 
     def __post_init__(self) -> None:
         """Take what the user hides for known."""
-        for text in self.hidden:
-            self.known[text] = "people"
+        self.known |= dict.fromkeys(self.hidden, "people")
 
     def learn(self, value: object, key: str = "") -> None:
         """Note what a text, or each text of a JSON value, says of machines and people."""

@@ -19,7 +19,7 @@ from tailtap.analysis.runs.reader import finished_runs, read_runs, with_result
 from tailtap.analysis.runs.run import Experiment, Run
 from tailtap.base.document import load
 from tailtap.base.errors import Bug, InputError
-from tailtap.base.files import copy, drafted, make_folder, move, slugify, write_json, write_text
+from tailtap.base.files import copy, make_folder, move, slugify, write_json, write_text
 from tailtap.base.foreign import RECORD_BYTES, read_bytes, sha256
 from tailtap.records.machine import Environment
 from tailtap.records.record import Notice, as_json
@@ -362,8 +362,7 @@ def _names(site: Path, without: Iterable[str] = ()) -> list[str]:
 def _sums(site: Path) -> None:
     """A line for each file, as sha256sum(1) reads it."""
     lines = [f"{sha256(site / name, site)[1]}  {name}\n" for name in _names(site, (SUMS,))]
-    with drafted(site / SUMS, below=site) as file:
-        file.write("".join(lines).encode())
+    write_text(site / SUMS, "".join(lines), below=site)
 
 
 def _require_clean(building: Building) -> None:

@@ -130,7 +130,7 @@ def gather(
             f"{len(groups) - len(drawn)} imported configurations are in the tables alone; "
             "choose what the figures show by --runs"
         )
-    return Material(experiment, search, groups, stories(drawn, progress), lines(drawn))
+    return Material(experiment, search, groups, stories(drawn, progress), [*lines(drawn)])
 
 
 def write_report(

@@ -66,12 +66,7 @@ class MachineAudit:
 
 def audits_of(groups: Sequence[Configuration]) -> list[MachineAudit]:
     """The audit of each of `TITLES`; none of runs that stored none."""
-    found: list[MachineAudit] = []
-    for whose in TITLES:
-        states = _states(groups, whose)
-        if states:
-            found.append(_machine(whose, states))
-    return found
+    return [_machine(whose, states) for whose in TITLES if (states := _states(groups, whose))]
 
 
 def tuning_of(run: Run, whose: str) -> Tuning:
@@ -97,13 +92,8 @@ def _states(groups: Sequence[Configuration], whose: str) -> list[State]:
             marks = dict(_marks(told))
             key = (told.role, told.cpus, tuple(sorted(marks.items())))
             state = found.setdefault(key, State(marks, told.role, told.cpus))
-            state.rows.append((_label(group, groups), told))
+            state.rows.append((group.variables.get(TUNING, group.label), told))
     return list(found.values())
-
-
-def _label(group: Configuration, groups: Sequence[Configuration]) -> str:
-    tuning = group.variables.get(TUNING)
-    return group.label if tuning is None else tuning
 
 
 def _marks(told: Tuning) -> Iterator[tuple[str, str]]:
@@ -296,8 +286,7 @@ def _placement(record: RunRecord) -> dict[str, str]:
                 f"received on CPUs {cpus}" if cpus else "received where the kernel puts it"
             )
         told[f"port {name}"] = ", ".join(words)
-    for number, sentence in enumerate(placement.crossings, 1):
-        told[f"NUMA crossing {number}"] = sentence
+    told |= {f"NUMA crossing {n}": sentence for n, sentence in enumerate(placement.crossings, 1)}
     for interrupt, fact in record.card_interrupts.items():
         handled = ", ".join(f"CPU {cpu}: {count}" for cpu, count in fact.handled.items())
         told[f"interrupt {interrupt} of {fact.port}"] = handled or "never came"

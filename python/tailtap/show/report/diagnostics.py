@@ -11,7 +11,6 @@ from tailtap.analysis.figures.kinds import KINDS, Axis
 from tailtap.analysis.figures.quantities import NUMBER, RATIO, SECONDS, TIME
 from tailtap.analysis.figures.specification import BEFORE, Mark, Panel, Series, Specification
 from tailtap.analysis.interrupts.runs import Sampled
-from tailtap.analysis.runs.run import Floats
 from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.runs.text import broken, count_text, time_text
 from tailtap.analysis.tail import diagnostics
@@ -48,18 +47,21 @@ def tail_figure(model: TailModel) -> Specification:
     """
     found, excess = diagnostics.stability(model.fitted), diagnostics.mean_excess(model.fitted)
     thresholds = [
-        _span(CHOSEN if one is model.chosen else OTHER, one.latency)
+        Mark(CHOSEN if one is model.chosen else OTHER, "span", "main", np.full(2, one.latency),
+             np.array([0.0, 1.0]))
         for one in model.assessments
         if one.latency is not None
-    ]
+    ]  # fmt: skip
     above = (
         ("Stability of ξ", RATIO, found.u, found.xi, found.xi_low, found.xi_high),
         ("Stability of σ − ξu", TIME, found.u, found.scale, found.scale_low, found.scale_high),
         ("Mean excess", TIME, excess.u, excess.mean, excess.low, excess.high),
     )
     panels = [
-        Panel(title, 0, place, (*_band(x, y, low, high), *thresholds), x=Axis("Threshold u", TIME),
-              y=Axis("", quantity))
+        Panel(title, 0, place,
+              (Mark(SHOWN, "area", "main", x, y, low, high), Mark(SHOWN, "points", "main", x, y),
+               *thresholds),
+              x=Axis("Threshold u", TIME), y=Axis("", quantity))
         for place, (title, quantity, x, y, low, high) in enumerate(above)
     ]  # fmt: skip
     fitted = [one for one in model.assessments if one.fit is not None]
@@ -151,12 +153,3 @@ def _figure(name: str, title: str, panels: list[Panel], x: Axis | None = None) -
     return Specification(
         name, title, x or axis, axis, tuple(panels), SERIES, common=common, wide=True
     )
-
-
-def _band(x: Floats, y: Floats, low: Floats, high: Floats) -> Iterator[Mark]:
-    yield Mark(SHOWN, "area", "main", x, y, low, high)
-    yield Mark(SHOWN, "points", "main", x, y)
-
-
-def _span(series: int, at: float) -> Mark:
-    return Mark(series, "span", "main", np.array([at, at], float), np.array([0.0, 1.0]))

@@ -41,14 +41,10 @@ PANELLED = ("worst", "losses", "gaps", "rates", "latency")
 
 def standard_figures(groups: Groups) -> Iterator[Specification]:
     """The figures that every report has, and those of losses where packets were lost."""
+    shown = {"losses": bool(lossy(groups)), "loss": bool(loss_curves(groups))}
     for name in ("hdr", *PANELLED, "loss"):
-        if name in ("hdr", *PANELLED[:1], *PANELLED[2:]) or has_any(name, groups):
+        if shown.get(name, True):
             yield FIGURES[name](groups)
-
-
-def has_any(name: str, groups: Groups) -> bool:
-    """Whether there is anything to show of losses: not all experiments have any."""
-    return bool(lossy(groups) if name == "losses" else loss_curves(groups))
 
 
 def hdr(groups: Groups, bottom: float | None = None) -> Specification:
@@ -108,11 +104,6 @@ def loss(groups: Groups) -> Specification:
     )
 
 
-def worst(groups: Groups) -> Specification:
-    """The worst latencies over time."""
-    return _panelled("worst", groups, "dots", common="y", until=_duration)
-
-
 def losses(groups: Groups) -> Specification:
     """The losses over time, of configurations that lost packets."""
 
@@ -156,7 +147,7 @@ def rates(groups: Groups) -> Specification:
 
 FIGURES: Mapping[str, Callable[[Groups], Specification]] = {
     "hdr": hdr,
-    "worst": worst,
+    "worst": lambda groups: _panelled("worst", groups, "dots", common="y", until=_duration),
     "losses": losses,
     "gaps": gaps,
     "rates": rates,

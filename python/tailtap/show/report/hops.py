@@ -104,12 +104,8 @@ class Line:
         return {**found, "max": largest}
 
 
-def lines(groups: Sequence[Configuration]) -> list[Line]:
+def lines(groups: Sequence[Configuration]) -> Iterator[Line]:
     """Of each configuration whose hops are known the worst valid repeat that has some."""
-    return list(_lines(groups))
-
-
-def _lines(groups: Sequence[Configuration]) -> Iterator[Line]:
     for place, group in enumerate(groups):
         known = {one.index: hops for one in group.members if (hops := one.evaluation.hops)}
         members = [member for member in group.members if member.index in known]

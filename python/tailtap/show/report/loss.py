@@ -20,7 +20,6 @@ from tailtap.analysis.runs.groups import (
     Member,
     configuration_label,
 )
-from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import rate_text, share_text
 
 LEAST = 1e-5
@@ -116,15 +115,11 @@ def rate_curves(groups: Sequence[Configuration]) -> list[LossCurve]:
 
 
 def _point(member: Member) -> Point | None:
-    loss, asked = member.evaluation.loss, member.run.rate
-    if loss is None or asked is None:
+    loss, run = member.evaluation.loss, member.run
+    if loss is None or run.rate is None:
         return None
-    return Point(member, asked, sent_rate(member.run) or asked, loss, member.run.valid is not False)
-
-
-def sent_rate(run: Run) -> float | None:
-    """The rate in pkt/s at which packets left the generator, by its own report."""
-    return (run.generator.achieved_rate if run.generator else None) or None
+    sent = run.generator.achieved_rate if run.generator else None
+    return Point(member, run.rate, sent or run.rate, loss, run.valid is not False)
 
 
 def axes_of(curves: Sequence[LossCurve]) -> tuple[Axis, Axis]:

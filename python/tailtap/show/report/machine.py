@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
-from tailtap.analysis.runs.groups import Configuration
+from tailtap.analysis.runs.groups import Configuration, grouped
 from tailtap.analysis.runs.run import Run
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.records.machine import Environment
@@ -240,10 +240,11 @@ def crossings(placement: Placement, machine: Machine) -> list[str]:
     """A sentence for each way from one NUMA node to another, and for what is on several."""
     if len(machine.nodes) < 2:
         return []
-    found: list[str] = []
-    for what, start, end in _steps(placement, machine):
-        if start.nodes and end.nodes and start.nodes.isdisjoint(end.nodes):
-            found.append(f"{what}: {_there(start)} → {_there(end)}{_far(machine, start, end)}")
+    found = [
+        f"{what}: {_there(start)} → {_there(end)}{_far(machine, start, end)}"
+        for what, start, end in _steps(placement, machine)
+        if start.nodes and end.nodes and start.nodes.isdisjoint(end.nodes)
+    ]
     for work in placement.works:
         nodes = machine.nodes_of(work.cpus)
         # A neighbour has a thread on each of its CPUs, and nothing to share between them.
@@ -295,10 +296,8 @@ def _devices(record: RunRecord, cpus: tuple[int, ...]) -> Iterator[Work]:
     if len(nodes) < 2:
         yield Work(DUT, "DuT", cpus, nodes=tuple(node.name for node in nodes))
         return
-    together: dict[tuple[int, ...], list[str]] = {}
-    for node in nodes:
-        together.setdefault(tuple(node.cpus), []).append(node.name)
-    for theirs, names in together.items():
+    for theirs, alike in grouped(nodes, lambda node: tuple(node.cpus)).items():
+        names = [node.name for node in alike]
         name = _and(names) if len(names) <= MOST_PORTS else f"{len(names)} nodes"
         yield Work(DUT, name, theirs, nodes=tuple(names))
 
@@ -315,10 +314,7 @@ def _receiving(record: RunRecord) -> Iterator[Work]:
             if node.task == "dut" and node.cpus and node.kind != "guest"
             for port in _entered(record, node.name)
         }
-    together: dict[tuple[int, ...], list[str]] = {}
-    for port, cpus in where.items():
-        together.setdefault(cpus, []).append(port)
-    for cpus, names in together.items():
+    for cpus, names in grouped(where, where.__getitem__).items():
         where_to = _and(names) if len(names) <= MOST_PORTS else f"{len(names)} ports"
         yield Work(RECEIVE, f"receives at {where_to}", cpus, tuple(names))
 

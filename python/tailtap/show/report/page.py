@@ -184,6 +184,7 @@ def render(
         ],
         **causes.payload,
     }
+    encoded = json.dumps(payload, separators=(",", ":"), allow_nan=False)
     page = Page(
         header=_header(experiment),
         result=_result(drawn, groups, verdicts, causes),
@@ -223,7 +224,12 @@ def render(
         ),
         losses=tables.losses(groups, curves),
         losses_cut_short=cut_short(drawn),
-        patterns=tables.patterns_of(groups),
+        patterns=[
+            f"{member.label}: {pattern.text}."
+            for group in groups
+            for member in group.members
+            for pattern in member.evaluation.loss_patterns or ()
+        ],
         causes=causes,
         hops=hops,
         interrupts=sampled,
@@ -231,7 +237,7 @@ def render(
         noise=_beside(experiment, NOISE, NoiseRecord, noise_section),
         audits=audits_of(groups),
         facts=tables.environment_facts(experiment),
-        files=Files(payload=_packed(_json(payload))),
+        files=Files(payload=_packed(encoded.encode())),
     )
     return templates("tailtap.show.report").get_template("page.html.j2").render(page=page)
 
@@ -333,10 +339,6 @@ def _beside(
     """What a file of the results' folder says, if it is there. Raises `InputError`."""
     found = read_if_there(experiment.folder / name, kind)
     return None if found is None else section(found)
-
-
-def _json(payload: Mapping[str, Any]) -> bytes:
-    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
 
 
 def packaged(name: str) -> str:

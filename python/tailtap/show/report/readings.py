@@ -21,7 +21,7 @@ from tailtap.records.interrupts import FILE
 from tailtap.records.record import Notice
 from tailtap.records.run import Energy, Event, Passed
 from tailtap.show.report.tables import Cells, mark_of, of_runs
-from tailtap.show.sections import COUNT, DASH, TIME, Cell, Column, Kind, Section, Table
+from tailtap.show.sections import COUNT, DASH, TIME, Cell, Column, Section, Table, same
 from tailtap.show.sections.machine import interrupts_section
 
 TAP_COUNTS = ("seen", "stored", "lost", "other")
@@ -38,12 +38,7 @@ COUNTER_SCOPES: Mapping[str, str] = {
 }
 
 
-def _with_unit(unit: str) -> Kind:
-    form = f"{{:,.1f}}\u00a0{unit}".format
-    return Kind(form, form)
-
-
-WATTS, JOULES = _with_unit("W"), _with_unit("J")
+WATTS, JOULES = same("{:,.1f}\u00a0W".format), same("{:,.1f}\u00a0J".format)
 
 
 def taps(groups: Sequence[Configuration]) -> Table:

@@ -15,6 +15,7 @@ from tailtap.analysis.runs.groups import (
     Member,
     configuration_label,
     floor_of,
+    grouped,
     listed,
 )
 from tailtap.analysis.runs.run import Experiment, Origin, Run
@@ -285,16 +286,6 @@ def flows_of(groups: Sequence[Configuration], explained: Mapping[int, Sequence[L
     )
 
 
-def patterns_of(groups: Sequence[Configuration]) -> list[str]:
-    """A sentence for each thing that the lost packets of a run have in common."""
-    return [
-        f"{member.label}: {pattern.text}."
-        for group in groups
-        for member in group.members
-        for pattern in member.evaluation.loss_patterns or ()
-    ]
-
-
 def flows_together(experiment: Experiment) -> Table:
     """The measurements of several flows, in the order of their runs."""
     runs = {run.slug: run for run in experiment.own}
@@ -380,23 +371,18 @@ class Told:
 
 def told(experiment: Experiment, groups: list[Configuration]) -> Told:
     """What stands above all numbers, and the notes below them."""
-    rows = warning_rows(experiment, groups)
-    return Told(
-        experiment.failed,
-        [row for row in rows if row.code not in NOTES],
-        [row for row in rows if row.code in NOTES],
-    )
-
-
-def warning_rows(experiment: Experiment, groups: list[Configuration]) -> list[Warnings]:
-    """All warnings of runs and evaluations, a row for each kind."""
     kinds = by_kind((notice, run) for run in experiment.runs for notice in run.all_warnings)
-    return [
+    rows = [
         *(Warnings(one.code, one.message, one.action, "")
           for one in by_kind((notice, None) for notice in experiment.warnings)),
         *(Warnings(one.code, one.message, one.action, runs_text(one.runs, experiment, groups))
           for one in kinds),
     ]  # fmt: skip
+    return Told(
+        experiment.failed,
+        [row for row in rows if row.code not in NOTES],
+        [row for row in rows if row.code in NOTES],
+    )
 
 
 def runs_text(runs: list[Run], experiment: Experiment, groups: list[Configuration]) -> str:
@@ -449,9 +435,7 @@ def environment_facts(experiment: Experiment) -> dict[str, list[Fact]]:
 def _fact(name: str, values: Mapping[str, str], runs: int) -> Fact:
     if len(set(values.values())) == 1 and len(values) >= runs:
         return Fact(name, (("", next(iter(values.values()))),))
-    by_value: dict[str, list[str]] = {}
-    for slug, value in values.items():
-        by_value.setdefault(value, []).append(slug)
+    by_value = grouped(values, values.__getitem__)
     return Fact(name, tuple((", ".join(slugs), value) for value, slugs in by_value.items()))
 
 

@@ -22,7 +22,6 @@ from tailtap.records.site import (
     SITE,
     Answer,
     Difference,
-    Finding,
     Level,
     RepeatedStep,
     ReproductionRecord,
@@ -31,12 +30,13 @@ from tailtap.records.site import (
 from tailtap.records.verdict import ClaimRow
 from tailtap.results.importers.published import find_published
 from tailtap.show.reproduce.claims import answer_claims, differences
-from tailtap.show.reproduce.steps import step, worst
+from tailtap.show.reproduce.steps import contradicted, not_shown, step, worst
 
 LEVELS: Sequence[Level] = ("checksums", "captures", "figures", "small", "full")
 """In rising cost: each includes those before it, but that full takes the place of small."""
 MEASURING: Sequence[Level] = ("small", "full")
 CHANGED = "the site is not as it was published, and so its experiment is not run: see its checksums"
+MADE_HERE = "measured on this machine"
 Progress = Callable[[str], None]
 
 
@@ -125,7 +125,7 @@ def _site(
 
 def _damaged(place: str, sums: RepeatedStep, why: str) -> ReproductionRecord:
     """All that can be told of a site whose record cannot be read."""
-    sums.findings.append(Finding(what=SITE, answer="contradicted", reason=why))
+    sums.findings.append(contradicted(SITE, why))
     sums.answer = "contradicted"
     return ReproductionRecord(
         place=place, kind="site", name="", answer="contradicted", steps=[sums]
@@ -154,7 +154,7 @@ def add_claims(
             made = read_runs(measure(site))
         except MachineError as error:
             unmade = str(error)
-            found.steps.append(_unmade(asked.level, unmade))
+            found.steps.append(step(asked.level, MADE_HERE, 0, [not_shown("runs", unmade)]))
         else:
             here = claims_shown(made)
             different = differences(there.own, made.own)
@@ -164,16 +164,7 @@ def add_claims(
     found.claims = answer_claims(record.claims, again, here, different, unmade)
 
 
-def _unmade(level: Level, why: str) -> RepeatedStep:
-    finding = Finding(what="runs", answer="not shown", reason=why)
-    return step(level, "measured on this machine", 0, [finding])
-
-
 def _made(level: Level, made: Experiment) -> RepeatedStep:
     """Which runs this machine could make."""
-    findings = [
-        Finding(what=run.slug, answer="not shown", reason=run.excluded)
-        for run in made.own
-        if run.excluded
-    ]
-    return step(level, "measured on this machine", len(made.own), findings)
+    findings = [not_shown(run.slug, run.excluded) for run in made.own if run.excluded]
+    return step(level, MADE_HERE, len(made.own), findings)

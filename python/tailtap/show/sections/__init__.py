@@ -36,7 +36,8 @@ class Kind(NamedTuple):
     """What the terminal's values are in."""
 
 
-def _same(plain: Callable[[Any], str]) -> Kind:
+def same(plain: Callable[[Any], str]) -> Kind:
+    """The terminal and the page show it alike."""
     return Kind(plain, plain)
 
 
@@ -50,10 +51,10 @@ TIME = Kind(format_us, time_text, unit="us")
 INTERVAL = Kind(partial(_ends, format_us), partial(_ends, time_text), unit="us")
 SHARE = Kind(format_share, share_text)
 RATE = Kind(format_rate, rate_text)
-NUMBER = _same(number_text)
-P_VALUE = _same("{:.2g}".format)
-TENTHS = _same("{:,.1f}".format)
-THOUSANDTHS = _same("{:.3f}".format)
+NUMBER = same(number_text)
+P_VALUE = same("{:.2g}".format)
+TENTHS = same("{:,.1f}".format)
+THOUSANDTHS = same("{:.3f}".format)
 
 
 class Mark(NamedTuple):

@@ -30,7 +30,6 @@ from tailtap.show.sections import (
     TIME,
     Cell,
     Column,
-    Kind,
     Mark,
     Part,
     Row,
@@ -38,20 +37,15 @@ from tailtap.show.sections import (
     Shown,
     Table,
     row,
+    same,
     table,
 )
-
-
-def _digits(number: int) -> Kind:
-    form = partial(number_text, digits=number)
-    return Kind(form, form)
-
 
 COUNTED = (
     Column("configuration", wrap=16),
     Column("counter", wrap=12),
-    Column("mean", _digits(4)),
-    Column("deviation", _digits(2)),
+    Column("mean", same(partial(number_text, digits=4))),
+    Column("deviation", same(partial(number_text, digits=2))),
     Column("runs", COUNT),
     Column("more than the first, 95 %", right=True, spare=1, wrap=14),
     Column("p, corrected", P_VALUE),
@@ -200,9 +194,7 @@ def differences(load: LoadRow, alpha: float) -> Table:
 def counted_part(counters: Counters, load: str, marks: Marks, most: int | None = None) -> Part:
     """What was counted per packet under one load: rows of `COUNTED`, at most so many."""
     counted = sorted(counters.counted, key=lambda one: not one.chosen)
-    first: dict[str, str] = {}
-    for one in counted:
-        first.setdefault(one.counter, one.configuration)
+    first = {one.counter: one.configuration for one in reversed(counted)}
     pairs = {(pair.counter, pair.first, pair.second): pair for pair in counters.comparisons}
     rows = [
         _counted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -125,13 +126,12 @@ def _causes(member: Member) -> tuple[Causes | None, str]:
 
 def used(stories: Sequence[Story]) -> dict[str, Colour]:
     """The causes that figures show, with their colours, those of most late packets first."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for story in stories:
         if story.causes is not None and story.drawn:
-            for cause in story.causes.late["blamed"].to_pylist():
-                counts[cause] = counts.get(cause, 0) + 1
-            for part in shares(story.causes).by_cause:  # of a packet with another cause, say
-                counts.setdefault(part, 0)
+            counts.update(story.causes.late["blamed"].to_pylist())
+            # A part may be of a packet with another cause.
+            counts.update(dict.fromkeys(shares(story.causes).by_cause, 0))
     ordered = sorted(counts, key=lambda cause: (cause == "unexplained", -counts[cause]))
     return {cause: COLOURS[cause] for cause in ordered}
 

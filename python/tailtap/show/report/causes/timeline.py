@@ -15,7 +15,6 @@ from tailtap.analysis.causes.lanes import Lane, Slice, rows
 from tailtap.analysis.causes.stored import Causes
 from tailtap.analysis.causes.taxonomy import Named, own_detail
 from tailtap.analysis.causes.trace import Window, merged
-from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.text import time_text, typeset
 from tailtap.records.causes import LatePacket
 
@@ -58,7 +57,8 @@ def timeline(causes: Causes) -> Json:
     told = []
     for window in windows:
         ours = [one for one in found if one.start < window[1] and one.end > window[0]]
-        shown = sorted(sorted(ours, key=_length)[:most], key=lambda one: (one.depth, one.start))
+        longest = sorted(ours, key=lambda one: (one.number > 0, one.start - one.end))
+        shown = sorted(longest[:most], key=lambda one: (one.depth, one.start))
         told.append(
             {
                 "start": window[0] - first,
@@ -94,10 +94,6 @@ def shade(cause: str, detail: str) -> str:
     """What has a colour of its own: each task, and else each cause."""
     who = own_detail(Named(cause, detail)).rpartition(": ")[2]
     return f"task: {who}" if cause == "task" and who else cause
-
-
-def _length(one: Slice) -> tuple[bool, int]:
-    return one.number > 0, one.start - one.end
 
 
 def _parents(found: Sequence[Slice]) -> set[Slice]:
@@ -175,7 +171,7 @@ def _late(causes: Causes, window: Window, number: Any) -> Json:
         "start": (ingress[inside] - window[0]).tolist(),
         "end": (egress[inside] - window[0]).tolist(),
         "cause": [number(shade(row["blamed"], row["detail"])) for row in blamed],
-        "row": rows(_pairs(ingress[inside], egress[inside])),
+        "row": rows(np.column_stack([ingress[inside], egress[inside]]).tolist()),
     }
 
 
@@ -192,7 +188,3 @@ def _stalls(causes: Causes, window: Window, number: Any) -> Json:
             number(f"stall {row['stall']}: {row['direct'] + row['behind']} late") for row in found
         ],
     }
-
-
-def _pairs(starts: Column, ends: Column) -> list[Window]:
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
