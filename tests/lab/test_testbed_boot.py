@@ -113,11 +113,11 @@ def test_an_entry_of_grub_is_booted_once(live: Live, power: dict[str, Any]) -> N
 
 KERNELS = """\
 name: kernels
-dut: {platform: bare-metal, forwarder: tc-mirred, cpus: [1]}
+dut: {platform: container, forwarder: tc-mirred, cpus: [1], memory: 256 MiB}
 traffic: {rate: 100 pkt/s, duration: 1 s, warm_up: 0 s, cpu: 0}
 vary:
   dut.kernel: [vanilla, rt]
-  dut.boot: ["", "systemd.unified_cgroup_hierarchy=0"]
+  dut.cgroup: [2, 1]
 """
 
 
@@ -149,6 +149,10 @@ def test_kernels_and_versions_of_control_groups_are_one_experiment(
     records = [record(path) for path in sorted((out / "runs").iterdir())]
     boots = [one["boot"] for one in records]
     assert [boot["cgroup"] for boot in boots] == [2, 1, 2, 1]
+    limits = [one["platform"]["cgroup"] for one in records]
+    assert [(one["cpuset"]["version"], one["memory"]["version"]) for one in limits] == [
+        (2, 2), (1, 1), (2, 2), (1, 1),
+    ]  # fmt: skip
     releases = [live.image.release] * 2 + [live.realtime.release] * 2
     assert [boot["release"] for boot in boots] == releases
     assert len({boot["boot_id"] for boot in boots}) == 4

@@ -104,7 +104,7 @@ def live_machine(
     image, *others = [
         make_image(
             folder / kernel, keys=folder / "login.pub", kernel=kernel, suite=suite,
-            include=["grub-common"], epoch=EPOCH,
+            include=["grub-common", "lxc"], epoch=EPOCH,
         )
         for kernel in _with_one_key(folder, kernels)
     ]  # fmt: skip

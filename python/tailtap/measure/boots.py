@@ -8,14 +8,13 @@ from typing import Protocol
 
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.plan import PlannedRun
+from tailtap.host.containers import cgroups
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import KernelOptions
 from tailtap.lab.platforms.vm import HOST_BOOT, HOST_KERNEL, VmOptions
 from tailtap.records.machine import Booted
 
 HOST_OPTIONS = (HOST_KERNEL, HOST_BOOT)
-CGROUPS = "systemd.unified_cgroup_hierarchy"
-"""By which systemd chooses the version of control groups."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Wanted:
     kernel: str | None
     """As `dut.kernel`, or a guest's `dut.host_kernel`, names it; None where any will do."""
     words: str
-    """The parameters of `dut.boot` or `dut.host_boot`, with the DuT's CPUs filled in, and that of
+    """The parameters of `dut.boot` or `dut.host_boot`, with the DuT's CPUs filled in, and those of
     `dut.cgroup`."""
 
 
@@ -61,9 +60,7 @@ def wanted_of(experiment: Experiment) -> Wanted | None:
     if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
         return None
     words, version = boot.filled_in(settings.boot, cpus), getattr(settings, "cgroup", None)
-    if version is not None:
-        words += f" {CGROUPS}={version - 1}"
-    return Wanted(settings.kernel, words.strip())
+    return Wanted(settings.kernel, f"{words} {cgroups.BOOT.get(version, '')}".strip())
 
 
 def asks(plan: Iterable[PlannedRun]) -> bool:

@@ -12,7 +12,8 @@ from fake_station import FakeStation
 
 from tailtap.base.errors import MachineError
 from tailtap.experiment.reading import read_experiment
-from tailtap.measure.boots import CGROUPS, Wanted
+from tailtap.host.containers.cgroups import BOOT
+from tailtap.measure.boots import Wanted
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.check import check_experiment
 from tailtap.measure.roles.here import Here
@@ -130,7 +131,7 @@ def test_a_check_asks_the_host_of_a_guest_for_no_boot_but_the_guest_for_its_own(
                 "  dut.boot:": "  dut.cgroup: [1, 2]\n#",
                 **ONCE,
             },
-            [(1, Wanted(None, f"{CGROUPS}={on}")) for on in (0, 1)],
+            [(1, Wanted(None, words)) for words in BOOT.values()],
         ),
     ],
 )
@@ -172,14 +173,15 @@ def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
 ) -> None:
     source = tmp_path / "e.yaml"
     source.write_text(
-        "name: a\ntraffic: {}\ndut: {tuning: full}\nvary: {dut.boot: ['', nohz_full=1, mce=off]}\n"
+        "name: a\ntraffic: {}\ndut: {platform: container, cgroup: 2, tuning: full}\n"
+        "vary: {dut.boot: [quiet, nohz_full=1, mce=off]}\n"
     )
     sends, forwards = FakeStation(name="sender"), Asked(name="device")
     found = check_experiment(
         read_experiment(source),
         tmp_path / "out",
         {"dut": forwards, "generator": sends, "timestamper": sends},
-        Boots(Wanted(None, "mce=off")),
+        Boots(Wanted(None, f"mce=off {BOOT[2]}")),
     )
     assert not (tmp_path / "out").exists()
     assert found.boots == 3
@@ -187,8 +189,11 @@ def test_a_check_asks_each_machine_about_its_part_and_no_boot_about_another(
     assert [[one.message for one in run.problems] for run in found.runs] == [
         both, both, ["dut has no such kernel", *both],
     ]  # fmt: skip
-    assert [one.message for one in found.runs[1].notes] == ["dut: it is booted with nohz_full=1"]
-    assert {(one["boot"], one["tuning"]) for one in forwards.devices} == {("", "runtime")}
+    note = f"dut: it is booted with nohz_full=1 {BOOT[2]}"
+    assert [one.message for one in found.runs[1].notes] == [note]
+    assert {(one["boot"], one["tuning"], one.get("cgroup")) for one in forwards.devices} == {
+        ("", "runtime", None)
+    }
     gone = MachineError("device cannot be reached by ssh")
     away = FakeStation(name="device", fails={("site", "foresee"): gone})
     lost = check_experiment(read_experiment(source), tmp_path / "out", everywhere(away))

@@ -21,6 +21,11 @@ from tailtap.host.changes import systemd
 ROOT = Path("/")
 DEATH_SECONDS = 5.0
 """How long killed processes may take to leave a group."""
+HIERARCHY = "systemd.unified_cgroup_hierarchy"
+"""The parameter of the kernel's command line by which systemd chooses the version."""
+BOOT = {1: f"{HIERARCHY}=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1", 2: f"{HIERARCHY}=1"}
+"""What a machine is booted with for each version. systemd 256 and 257 have version 1 for whoever
+insists on it, and later ones have none."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +79,10 @@ def require(controller: str, version: int | None, root: Path = ROOT) -> Hierarch
         )
     if version in (None, found.version):
         return found
-    boot = {
-        1: "systemd.unified_cgroup_hierarchy=0",
-        2: f"systemd.unified_cgroup_hierarchy=1 cgroup_no_v1={controller}",
-    }
+    words = BOOT[1] if version == 1 else f"{BOOT[2]} cgroup_no_v1={controller}"
     raise MachineError(
         f"dut.cgroup: control groups of version {version} cannot limit the DuT: the controller "
-        f"{controller} belongs to version {found.version} here: boot with {boot[version or 2]}, "
+        f"{controller} belongs to version {found.version} here: boot with {words}, "
         "and resume the experiment with --resume"
     )
 

@@ -97,8 +97,8 @@ class ContainedOptions(KernelOptions):
     )
     cgroup: Literal[1, 2] | None = Field(
         default=None,
-        description="The version of control groups that limits the container. By default the "
-        "version that has the controllers.",
+        description="The version of control groups that limits the container, for which a "
+        "testbed's host boots. By default the version that has the controllers.",
         examples=[2],
     )
 

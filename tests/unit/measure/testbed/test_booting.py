@@ -20,7 +20,8 @@ import pytest
 from children import free_port
 
 from tailtap.base.errors import InputError, MachineError
-from tailtap.measure.boots import CGROUPS, Wanted
+from tailtap.host.containers.cgroups import HIERARCHY
+from tailtap.measure.boots import Wanted
 from tailtap.measure.testbed.boot import (
     BootOptions,
     Commanded,
@@ -119,7 +120,7 @@ def test_live_images_are_named(tmp_path: Path) -> None:
         files(Wanted(None, ""), told(), images={"a": "a", "b": "b"})
 
 
-LINE = f"{USUAL} tailtap.default=6.1 isolcpus=1,2 {CGROUPS}=0"
+LINE = f"{USUAL} tailtap.default=6.1 isolcpus=1,2 {HIERARCHY}=0"
 GOOD = Told("b", "6.1.0-10-amd64", 1, f"BOOT_IMAGE=/x {LINE.replace('1,2', '1-2')}")
 
 

@@ -21,9 +21,10 @@ from typing import NoReturn
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.locks import wait_until
+from tailtap.host.containers.cgroups import HIERARCHY
 from tailtap.lab.platforms import boot
 from tailtap.lab.platforms.boot import RT, VANILLA
-from tailtap.measure.boots import CGROUPS, Wanted
+from tailtap.measure.boots import Wanted
 from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
 from tailtap.measure.testbed.boot import WAYS, BootOptions, Commanded, Files, Way, reboot
@@ -170,12 +171,12 @@ def verify(name: str, before: str, now: Told, files: Files) -> None:
             f"{name} booted {now.release} without {words}: a command line holds 2047 characters, "
             "and a loader may change it"
         )
-    asked = [one.value for one in boot.parameters(files.line) if one.name == CGROUPS]
+    asked = [one.value for one in boot.parameters(files.line) if one.name == HIERARCHY]
     if asked and asked[-1] is not None:
         version = 1 if asked[-1] in ("0", "no", "false", "off") else 2
         if now.cgroup != version:
             raise MachineError(
-                f"{name} was booted with {CGROUPS}={asked[-1]}, but its control groups are of "
+                f"{name} was booted with {HIERARCHY}={asked[-1]}, but its control groups are of "
                 f"version {now.cgroup}: its systemd does not know version {version} (any more)"
             )
 
