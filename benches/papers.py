@@ -333,7 +333,7 @@ def _interrupts(one: Experiment) -> list[str]:
     return [irq if isinstance(irq, str) else format_count(len(irq), "CPU")]
 
 
-MACHINES = "machines"
+MACHINES, FUNCTIONS = "machines", "virtual functions"
 FACTS: Mapping[str, tuple[Callable[[Experiment], Iterable[str]], str]] = {
     "generator": (lambda one: [one.traffic.generator], SENT),
     "stamps": (lambda one: [one.tap.clock], STAMPED),
@@ -343,6 +343,7 @@ FACTS: Mapping[str, tuple[Callable[[Experiment], Iterable[str]], str]] = {
     "kernel of the guest's host": (_host_kernel, ""),
     "version of control groups": (_cgroup, ""),
     "number of CPUs": (lambda one: [str(len(one.dut.cpus))], ""),
+    "kind of the outer ports": (lambda one: [FUNCTIONS if one.dut.functions else "cards"], ""),
     "placement of interrupts": (_interrupts, ""),
     "frame size": (lambda one: [f"{size} B" for size in one.traffic.sizes], ""),
     "packet rate": (lambda one: [format_rate(one.traffic.rate)], ""),

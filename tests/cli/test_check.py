@@ -21,8 +21,8 @@ from tailtap.lab.topology.graphs import Cables
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LACKING = re.compile(
     r"there is no (CPU|interface) |has no KVM|vfio-pci|^dut\.((host_)?(kernel|boot)|cgroup|irq): "
-    r"|^dut\.tuning: dut\.cpus .* leave no other CPU|make room|is missing on|make forwarders"
-    r"|this machine cannot|this kernel has no|a run needs root"
+    r"|^dut\.functions: links of|^dut\.tuning: dut\.cpus .* leave no other CPU|make room"
+    r"|is missing on|make forwarders|this machine cannot|this kernel has no|a run needs root"
 )
 """What a machine may lack for what a paper did. Nothing else may prevent it."""
 REASONS = """\

@@ -351,33 +351,6 @@ def test_a_program_polls_cards_that_a_virtual_machine_has(
     assert log.count("Probe PCI driver: net_e1000_em") == 2
 
 
-FUNCTIONS = """\
-name: functions
-dut: {platform: container, forwarder: kernel-route, cpus: [1], irq: [2],
-  ports: [eth0, eth3], functions: true}
-tap: {ports: [eth1, eth2]}
-traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
-"""
-
-
-def test_functions_of_the_outer_cards_are_the_ports(guest: GuestHost, tmp_path: Path) -> None:
-    guest.run(["sh", "-c", MOUNT])
-    [(made, found)] = run(guest, tmp_path, "functions", FUNCTIONS)
-    assert made["status"] == "done", made["error"]
-    assert [row["id"] for row in found] == list(range(PACKETS))
-    cards = {port: card for port, card in made["platform"]["cards"].items() if "function" in card}
-    assert {port: (card["card"], card["driver"]) for port, card in cards.items()} == {
-        "tt-in": ("eth0", "igbvf"),
-        "tt-out": ("eth3", "igbvf"),
-    }
-    wrong = ["--set", "dut.ports=[eth1, eth2]", "--set", "tap.ports=[eth0, eth3]"]
-    [told] = tailtaps(guest, ["run", "/root/functions.yaml", "--check", "--json", *wrong])
-    [row] = json.loads(told["out"])["runs"]
-    assert [problem["message"].split(":")[0] for problem in row["problems"]] == [
-        f"{card} can have no virtual functions (SR-IOV)" for card in ("eth1", "eth2")
-    ]
-
-
 def test_a_namespace_that_went_first_loses_no_card(guest: GuestHost) -> None:
     """The kernel brings the card home under the name that it had in the lab."""
     before = state(guest)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from card_runs import came, run
-from emulated_cards import OF_A_KIND, machine_with_cards
+from emulated_cards import BOTH_ENDS, OF_A_KIND, machine_with_cards
 from guest_programs import tailtaps
-from virtual_functions import LINES, PACKETS, killed_at_steps, state
+from virtual_functions import FUNCTIONS, LINES, LINKS, PACKETS, killed_at_steps, state
 
 from tailtap.remote.guest import GuestHost
 
@@ -26,14 +26,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 @pytest.fixture(scope="module")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
-    with machine_with_cards(tmp_path_factory.mktemp("guest"), OF_A_KIND) as machine:
+    with machine_with_cards(tmp_path_factory.mktemp("guest"), BOTH_ENDS) as machine:
         machine.run(["sh", "-ec", MOUNT])
         yield machine
 
 
-def carries(guest: GuestHost, folder: Path, platform: str, length: int) -> None:
+def carries(guest: GuestHost, folder: Path, platform: str, length: int, ends: str) -> None:
     before = state(guest)
-    text = LINES.format(platform=platform, length=length)
+    text = LINES.format(platform=platform, length=length, ends=ends)
     [(made, found)] = run(guest, folder, f"{platform}{length}", text)
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
@@ -44,7 +44,10 @@ def carries(guest: GuestHost, folder: Path, platform: str, length: int) -> None:
         return
     cards = made["platform"]["cards"]
     assert {card["driver"] for card in cards.values()} == {"igbvf"}
-    assert len({card["mac"] for card in cards.values()}) == len(cards) == 2 * (length - 1)
+    count = 2 * (length - 1) + 2 * (ends == FUNCTIONS)
+    assert len({card["mac"] for card in cards.values()}) == len(cards) == count
+    outer = [cards[port]["card"] for port in ("dut1:tt-in", f"dut{length}:tt-out") if port in cards]
+    assert outer == (["eth4", "eth5"] if ends == FUNCTIONS else [])
     for link in inner:
         ends = [(cards[port]["card"], cards[port]["function"]) for port in link["ends"]]
         assert ends == [(end["card"], end["function"]) for end in link["functions"]]
@@ -54,23 +57,24 @@ def carries(guest: GuestHost, folder: Path, platform: str, length: int) -> None:
 
 
 LENGTHS = [
-    ("container", 2),
-    ("container", 1),
-    ("bare-metal", 2),
-    ("container", 7),
-    ("bare-metal", 8),
+    ("container", 2, LINKS),
+    ("container", 3, FUNCTIONS),
+    ("container", 1, LINKS),
+    ("bare-metal", 2, LINKS),
+    ("container", 7, LINKS),
+    ("bare-metal", 8, FUNCTIONS),
 ]
 
 
-@pytest.mark.parametrize(("platform", "length"), LENGTHS)
+@pytest.mark.parametrize(("platform", "length", "ends"), LENGTHS)
 def test_a_line_carries_packets(
-    guest: GuestHost, tmp_path: Path, platform: str, length: int
+    guest: GuestHost, tmp_path: Path, platform: str, length: int, ends: str
 ) -> None:
-    carries(guest, tmp_path, platform, length)
+    carries(guest, tmp_path, platform, length, ends)
 
 
 def test_what_the_cards_cannot_do_is_told_beforehand(guest: GuestHost, tmp_path: Path) -> None:
-    text = LINES.format(platform="bare-metal", length=2)
+    text = LINES.format(platform="bare-metal", length=2, ends=LINKS)
     guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/line.yaml"], stdin=text)
     check = ["run", "/root/line.yaml", "--check", "--json"]
     wrong = {

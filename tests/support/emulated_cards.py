@@ -62,6 +62,10 @@ SPLIT = (0, 0, 1, 1, 0, 1)
 """The same where eth4 and eth5 are behind splitters."""
 OF_A_KIND = (0, 1, 1, 0)
 """Cables between eth0 and eth3, and between eth1 and eth2."""
+BOTH_ENDS = (0, 1, 2, 0, 1, 2)
+"""Between eth0 and eth3 as well; eth1 and eth2 are joined to eth4 and eth5, which are driven by igb
+here.
+"""
 NEAR = {1: 0, 2: 1, 3: 1}
 """The NUMA node of a card's bus; the first bus belongs to none."""
 NAMES = """
@@ -105,7 +109,8 @@ def _nodes() -> Iterator[str]:
 
 
 def _cards(cables: Sequence[int]) -> Iterator[str]:
-    for number, (kind, cable) in enumerate(zip(CARDS, cables, strict=False)):
+    kinds = (*CARDS[:4], "igb", "igb") if cables == BOTH_ENDS else CARDS
+    for number, (kind, cable) in enumerate(zip(kinds, cables, strict=False)):
         yield from ("-netdev", f"hubport,id=cable{number},hubid={cable}")
         bus = f"bus{NEAR[number]}" if number in NEAR else "pcie.0"
         # igb keeps places on its bus for virtual functions.

@@ -1,6 +1,7 @@
 """Lines over the virtual functions of emulated cards: what is run, and what the machine is like.
 
-igb drives eth0 and eth3, with 7 virtual functions each; a cable joins them.
+igb drives eth0 and eth3, with 7 virtual functions each; a cable joins them. It also drives eth4 and
+eth5, whose functions can be the ends of a line, where there are these cards.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from tailtap.remote.guest import GuestHost
 LINES = """\
 name: lines
 dut: {{platform: {platform}, forwarder: kernel-route, line: {length}, cpus: [1], irq: [2],
-  over: {{sriov: [eth0, eth3]}}}}
+  over: {{sriov: [eth0, eth3]}}{ends}
 traffic: {{rate: 100 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}}
 """
+LINKS, FUNCTIONS = "}", ", ports: [eth4, eth5], functions: true}\ntap: {ports: [eth1, eth2]}"
+"""What the ends of a line are: links of the lab, or functions."""
 PACKETS = 200
 STATE = """
 for card in eth0 eth3; do

@@ -328,10 +328,9 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _there_are_cards(self, info: ValidationInfo) -> Experiment:
         testbed = info.context is not None and info.context[ON_TESTBED]
-        cards = testbed or self._ports() is not None
+        cards = testbed or self._ports() is not None or isinstance(self.dut.over, Sriov)
         if self.dut.functions and self.traits.has_dut:
-            check_functions(self.dut.members, cards=cards, both_ways=self.traffic.bidirectional)
-        cards = cards or isinstance(self.dut.over, Sriov)
+            check_functions(self.dut.members, both_ways=self.traffic.bidirectional)
         if self.dut.queues is not None and not cards and self.traits.has_dut:
             raise Misfit(
                 ("dut", "queues"),

@@ -112,9 +112,15 @@ def require_here(plan: Sequence[PlannedRun]) -> None:
 
 
 def require_lab(experiment: Experiment) -> None:
-    """Raises `MachineError` when the experiment asks for stamps, or for cards of generators, that
-    the lab on this machine has not.
+    """Raises `MachineError` when the experiment asks for stamps, or for functions and generators
+    of cards, that the lab on this machine has not.
     """
+    if experiment.dut.functions and experiment.traits.has_dut and not experiment.cables():
+        raise MachineError(
+            "dut.functions: links of the lab have no virtual functions: name network cards with "
+            "dut.ports and tap.ports, measure on a testbed, --testbed, or leave it out "
+            "(docs/howto/virtual-functions.md)"
+        )
     if (driver := experiment.traffic.driver) is not None:
         raise MachineError(
             f"traffic.external.driver: {driver}: the lab's generator sends into a link, not a "

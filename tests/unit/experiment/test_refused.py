@@ -220,9 +220,6 @@ OVER = [
     ("{line: 2, forwarder: kernel-route, taps: hops, over: {sriov: [a, b]}}",
      ("dut.taps: a packet that comes from a cable is received long after it was handed over, "
      "and nothing tells when that was: choose taps: ends, or leave dut.over out")),
-    ("{forwarder: kernel-route, functions: true}",
-     ("dut.functions: links of the lab have no virtual functions: name network cards with "
-     "dut.ports, measure on a testbed, or leave it out")),
     ("{line: 2, forwarder: kernel-route, queues: 1}",
      ("dut.queues: links of the lab have one queue: name network cards with dut.ports or "
      "dut.over, measure on a testbed, or leave it out")),

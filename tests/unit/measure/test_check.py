@@ -148,6 +148,7 @@ def test_cards_that_are_not_there() -> None:
             ["dut.forwarder={external: {driver: uio_pci_generic, command: sh}}"],
             "dut.options.driver: uio_pci_generic lets a device write anywhere",
         ),
+        (["dut.functions=true"], "dut.functions: links of the lab have no virtual functions: name"),
         (
             ["dut.forwarder={testpmd: {busy_budget: 8}}"],
             "dut.options.busy_budget: af_packet has no busy polling: take driver: af_xdp",

@@ -98,7 +98,7 @@ def compile_graph(
                 if port.node in steps:
                     guest = graph.node(port.node).kind == "guest"
                     if (function := link.function(port)) is not None:
-                        called = None if guest else _called(link, port, identity)
+                        called = None if guest else _called(graph, link, port, identity)
                         mac = addresses[port].mac if port in addresses else _outer(graph, port)
                         made = VirtualFunction(
                             function.card, function.function, called, mac, link.vlan or 0
@@ -174,17 +174,18 @@ def _outer(graph: Graph, port: Port) -> str:
     return DESTINATION_MAC if _is_entered(graph, port) else LEAVING_MAC
 
 
-def _called(link: Link, port: Port, identity: str) -> str:
-    """What the network card that is a port is called before it is lent."""
-    function = link.function(port)
-    if function is None:
+def _called(graph: Graph, link: Link, port: Port, identity: str) -> str:
+    """What the network card that is a port is called before it is lent: a function by its link, as
+    several cards have functions of one number.
+    """
+    if link.function(port) is None:
         return dict(link.carded)[port]
-    return name_of(identity, f"v{function.function}{'ab'[link.ends.index(port)]}")
+    return name_of(identity, f"v{graph.links.index(link)}{'ab'[link.ends.index(port)]}")
 
 
 def _card(graph: Graph, link: Link, port: Port, identity: str, service: str) -> Iterator[Step]:
     node = graph.node(port.node)
-    card = _called(link, port, identity)
+    card = _called(graph, link, port, identity)
     namespace = name_of(identity, node.name)
     threads = node.placement.threads and _is_entered(graph, port)
     yield Step(Card(card, namespace, port.name, link.mtu, threads), port)
@@ -316,7 +317,7 @@ def _steering(
             ends = (name_of(identity, peer.node), peer.name)
             threads = PortThreads(namespace, port.name, cores, *ends, busy=busy)
         else:
-            called = _called(graph.link(port), port, identity)
+            called = _called(graph, graph.link(port), port, identity)
             threads = PortThreads(namespace, port.name, cores, card=called, busy=busy)
         yield Step(threads, lent)
     elif entered and cpus:

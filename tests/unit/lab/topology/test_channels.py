@@ -20,8 +20,8 @@ from tailtap.host.net.port_threads import CardInterrupts, PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.compiler import compile_graph, in_order, placed
 from tailtap.lab.topology.graph import Graph, Link, Node, Port
-from tailtap.lab.topology.graphs import smallest
-from tailtap.lab.topology.numbering import numbered, over_channels
+from tailtap.lab.topology.graphs import Cables, smallest
+from tailtap.lab.topology.numbering import by_functions, numbered, over_channels
 from tailtap.lab.topology.placement import (
     DEFAULT,
     Placed,
@@ -38,8 +38,14 @@ IDENTITY = "0123ab"
 NUMA = Numa((0, 1, 2, 3), {0: (0, 1), 1: (2, 3)}, {"left": 0, "right": 1})
 
 
-def line(length: int, placement: Placement | None = None, *, frame_size: int = 0) -> Graph:
-    made = smallest("namespace", [1], length=length, frame_size=frame_size,
+def line(
+    length: int,
+    placement: Placement | None = None,
+    *,
+    frame_size: int = 0,
+    cables: Cables | None = None,
+) -> Graph:
+    made = smallest("namespace", [1], length=length, frame_size=frame_size, cables=cables,
                     placement=placement or Placement((1,)))  # fmt: skip
     return over_channels(made, CARDS)
 
@@ -93,6 +99,13 @@ def test_every_function_is_made_once_before_it_is_lent(length: int, frame_size: 
     assert all(every.index(one) > last for one in cards)
 
 
+def test_functions_of_one_number_have_names_of_their_own() -> None:
+    made = made_of(by_functions(line(3, cables=Cables(("first", "last"), ("tap0", "tap1")))))
+    functions = [one for one in made if isinstance(one, VirtualFunction)]
+    assert [one.label for one in functions if one.card not in CARDS] == ["first/0", "last/0"]
+    assert len({one.interface for one in functions}) == len(functions) == 6
+
+
 def test_functions_are_placed_as_cards_are() -> None:
     graph = line(2, Placement("node", napi="threads"))
     every = made_of(graph)
@@ -101,7 +114,7 @@ def test_functions_are_placed_as_cards_are() -> None:
     assert going == {"tt-0123ab-dut1/tt-out": "1", "tt-0123ab-dut2/tt-in": "2,3"}
     [threads] = [one for one in every if isinstance(one, PortThreads) and one.card is not None]
     assert (threads.namespace, threads.port, threads.card, threads.cpus) == (
-        "tt-0123ab-dut2", "tt-in", "tt-0123ab-v0b", "2,3",
+        "tt-0123ab-dut2", "tt-in", "tt-0123ab-v2b", "2,3",
     )  # fmt: skip
     assert placed(graph, "dut2", NUMA).cards == {"tt-in": "right"}
     assert (graph.cards, graph.cards_of("dut2")) == (list(CARDS), {})
