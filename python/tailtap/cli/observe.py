@@ -228,7 +228,7 @@ def _record(
     from tailtap.analysis.live.numbers import Board
     from tailtap.base.errors import MachineError
     from tailtap.cli.progress import showing
-    from tailtap.measure.beside import away_from
+    from tailtap.host.cpu.cpus import away_from
     from tailtap.measure.observe.recorder import record
     from tailtap.records.record import printed
 

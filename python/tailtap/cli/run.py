@@ -234,7 +234,7 @@ def _watched(
     """What has packets counted, which are shown as asked until `stack` is left."""
     from tailtap.analysis.runs.folder import ExperimentFolder
     from tailtap.cli.progress import showing
-    from tailtap.measure.beside import away_from
+    from tailtap.host.cpu.cpus import away_from
     from tailtap.measure.live import Live
 
     made = [experiment for _, experiment in checked.combinations]

@@ -93,12 +93,6 @@ NICE = 10
 """The priority of who counts, setpriority(2)."""
 
 
-def away_from(*occupied: Collection[int]) -> set[int]:
-    """CPUs of this process that are in none of `occupied`, or at least not in the last of them."""
-    allowed = os.sched_getaffinity(0)
-    return allowed.difference(*occupied) or allowed.difference(occupied[-1]) or allowed
-
-
 def settle(cpus: Collection[int]) -> None:
     """Have the calling thread, and those that it starts, work on these CPUs at low priority."""
     os.sched_setaffinity(0, cpus)

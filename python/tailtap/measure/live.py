@@ -23,8 +23,9 @@ from tailtap.analysis.runs.folder import ExperimentFolder, are_requests
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import TailtapError
 from tailtap.experiment.plan import PlannedRun
+from tailtap.host.cpu.cpus import away_from
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.measure.beside import away_from, settle
+from tailtap.measure.beside import settle
 from tailtap.measure.campaign import Listener
 from tailtap.records.causes import CauseRow
 from tailtap.records.run import RunRecord

@@ -6,7 +6,6 @@ reservations of others stay.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,8 @@ class Pages:
     @classmethod
     def smallest(cls, root: Path = ROOT, node: int | None = None) -> Pages | None:
         """The smallest size that the kernel has (2 MiB on most machines); None without any."""
-        names = (re.fullmatch(r"hugepages-(\d+)kB", path.name) for path in _entries(root))
+        paths = facts.entries(root / _FOLDER)
+        names = (re.fullmatch(r"hugepages-(\d+)kB", path.name) for path in paths)
         sizes = [int(match[1]) for match in names if match]
         return cls(min(sizes), root, node) if sizes else None
 
@@ -198,9 +198,3 @@ class Reservation(Resource):
 def _added(old: Value, applied: Value) -> int:
     """How many pages were asked for, or were to be."""
     return int(old["missing"] if applied is None else applied)
-
-
-def _entries(root: Path) -> list[Path]:
-    with contextlib.suppress(OSError):
-        return list((root / _FOLDER).iterdir())
-    return []

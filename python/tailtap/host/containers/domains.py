@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import signal
@@ -84,9 +83,8 @@ def threads_of(name: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for pid in proc.pids():
         if f"guest={name}," in " ".join(proc.own_words(pid)):
-            with contextlib.suppress(OSError):
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    found[task.joinpath("comm").read_text().strip()] = int(task.name)
+            tasks = proc.names(Path(f"/proc/{pid}/task"))
+            found |= {title: number for number, title in tasks.items()}
     return found
 
 

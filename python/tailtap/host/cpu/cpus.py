@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,21 +21,23 @@ def usable(folder: Path = FOLDER) -> set[int]:
     """
     before = os.sched_getaffinity(0)
     found = set(before)
-    with contextlib.suppress(OSError):
-        for cpu in parse_cpus((folder / "online").read_text(encoding="ascii")):
-            with contextlib.suppress(OSError):  # outside of our control group
-                os.sched_setaffinity(0, {cpu})
-                found.add(cpu)
-        os.sched_setaffinity(0, before)
+    for cpu in cpus_in(folder / "online"):
+        with contextlib.suppress(OSError):  # outside of our control group
+            os.sched_setaffinity(0, {cpu})
+            found.add(cpu)
+    os.sched_setaffinity(0, before)
     return found
+
+
+def away_from(*occupied: Collection[int]) -> set[int]:
+    """CPUs of this process that are in none of `occupied`, or at least not in the last of them."""
+    allowed = os.sched_getaffinity(0)
+    return allowed.difference(*occupied) or allowed.difference(occupied[-1]) or allowed
 
 
 def is_offline(cpu: int, folder: Path = FOLDER) -> bool:
     """Whether this CPU is there, but switched off."""
-    try:
-        return (folder / f"cpu{cpu}/online").read_text(encoding="ascii").strip() == "0"
-    except OSError:
-        return False
+    return read(folder / f"cpu{cpu}/online") == "0"
 
 
 ROOT = Path("/")

@@ -17,7 +17,6 @@ from tailtap.base.files import read_text, set_value
 from tailtap.base.locks import holder, lock
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.changes.resource import Resource, Value, left_as_it_is
-from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
 FOLDER = "/sys/fs/resctrl"
@@ -139,7 +138,7 @@ class ResctrlMount(Resource):
         return Path(self.folder, "schemata").exists()
 
     def apply(self) -> None:
-        self._run("mount", "-t", "resctrl", "resctrl", self.folder)
+        LocalHost().run(["mount", "-t", "resctrl", "resctrl", self.folder])
         if not self.read():
             raise MachineError(f"{self.folder} was mounted, and has no schemata")
 
@@ -149,14 +148,8 @@ class ResctrlMount(Resource):
         others = sorted(path.parent.name for path in Path(self.folder).glob("*/schemata"))
         if others:
             return f"somebody else has made {', '.join(others)} in {self.folder}: it stays mounted"
-        self._run("umount", self.folder)
+        LocalHost().run(["umount", self.folder])
         return None
-
-    def _run(self, *command: str) -> None:
-        try:
-            LocalHost().run(command)
-        except CommandFailed as error:
-            raise MachineError(f"`{' '.join(command)}` failed: {error.reason}") from error
 
 
 GROUP = "tailtap"

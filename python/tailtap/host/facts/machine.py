@@ -6,7 +6,6 @@ stands in for ``/`` in tests. What cannot be found out is None.
 
 from __future__ import annotations
 
-import os
 import platform as python_platform
 import re
 from pathlib import Path
@@ -23,6 +22,14 @@ _CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 def read(path: Path) -> str | None:
     """The content of a small file; None when it is missing, unreadable or empty."""
     return read_text(path) or None
+
+
+def entries(folder: Path) -> list[Path]:
+    """What a folder has, by name; nothing where it cannot be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def kernel_release(root: Path = ROOT) -> str:
@@ -100,11 +107,7 @@ def governors(root: Path = ROOT) -> dict[str, str | None] | None:
 
 def mitigations(root: Path = ROOT) -> dict[str, str | None] | None:
     """What the kernel does against each vulnerability of the CPU."""
-    try:
-        entries = sorted((root / CPUS / "vulnerabilities").iterdir())
-    except OSError:
-        return None
-    return {entry.name: read(entry) for entry in entries}
+    return {entry.name: read(entry) for entry in entries(root / CPUS / "vulnerabilities")} or None
 
 
 def cpuinfo(field: str, root: Path = ROOT) -> str | None:
@@ -219,10 +222,7 @@ def device_of(nic: Path) -> Path:
 
 def interrupt_numbers(device: Path) -> list[str]:
     """The interrupts of a device, ascending."""
-    try:
-        found = [entry.name for entry in os.scandir(device / "msi_irqs")]
-    except OSError:
-        found = []
+    found = [entry.name for entry in entries(device / "msi_irqs")]
     # With messages that were never requested, `irq` still names one that may be another card's now.
     wired = read(device / "irq")
     return sorted(found or ([] if wired in (None, "0") else [str(wired)]), key=int)
@@ -239,21 +239,15 @@ def cgroup_versions(root: Path = ROOT) -> list[int] | None:
 
 def physical_nics(root: Path = ROOT) -> list[Path]:
     """Folders in ``/sys/class/net`` of interfaces with a device behind them."""
-    try:
-        entries = sorted((root / "sys/class/net").iterdir())
-    except OSError:
-        return []
-    return [path for path in entries if (path / "device").exists()]
+    return [path for path in entries(root / "sys/class/net") if (path / "device").exists()]
 
 
 def _numbered(folder: Path, prefix: str) -> list[Path]:
     """Entries such as ``cpu0``, ``cpu1`` in the order of their numbers."""
-    pattern = re.compile(rf"{prefix}(\d+)$")
-    try:
-        names = [entry.name for entry in os.scandir(folder) if pattern.match(entry.name)]
-    except OSError:
-        return []
-    return [folder / name for name in sorted(names, key=lambda name: int(name[len(prefix) :]))]
+    return sorted(
+        (entry for entry in entries(folder) if re.fullmatch(rf"{prefix}\d+", entry.name)),
+        key=lambda entry: int(entry.name.removeprefix(prefix)),
+    )
 
 
 def _first_cpu(cpus: str) -> int:

@@ -7,10 +7,9 @@ is reached by, and undone afterwards; `cards.VfioCard` is that change.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -18,9 +17,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.base.locks import wait_until
-from tailtap.host.changes.resource import Resource, Value
+from tailtap.host.changes.resource import Value
+from tailtap.host.facts.machine import entries
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.net.cards import CardState, link, restore
+from tailtap.host.net.cards import CardState, OfCard, link, restore
 from tailtap.host.net.namespaces import ports
 from tailtap.remote.local import LocalHost
 
@@ -47,7 +47,7 @@ def interface_of(card: str, root: Path = ROOT) -> str:
     device = root / _DEVICES / card
     if not device.exists():
         raise InputError(f"there is no device {card} on the PCI bus of this machine: `lspci -D`")
-    names = sorted(path.name for path in _entries(device / "net"))
+    names = [path.name for path in entries(device / "net")]
     if not names:
         driver = driver_of(card, root)
         raise MachineError(
@@ -102,7 +102,7 @@ def require_apart(device: Path, name: str | None = None, root: Path = ROOT) -> N
     `device` is its folder, and `name` what a user calls it.
     """
     group = device / "iommu_group"
-    others = [path.name for path in _entries(group / "devices") if path.name != device.name]
+    others = [path.name for path in entries(group / "devices") if path.name != device.name]
     busy = [other for other in others if driver_of(other, root) not in (None, VFIO, "pcieport")]
     if busy:
         raise MachineError(
@@ -113,7 +113,7 @@ def require_apart(device: Path, name: str | None = None, root: Path = ROOT) -> N
 
 def iommu_groups(root: Path = ROOT) -> int:
     """How many groups of devices the IOMMU keeps apart; 0 without one."""
-    return len(_entries(root / "sys/kernel/iommu_groups"))
+    return len(entries(root / "sys/kernel/iommu_groups"))
 
 
 def bind_back(address: str, driver: str | None, interface: str, root: Path = ROOT) -> None:
@@ -146,7 +146,7 @@ def _wait_until_seen(address: str, interface: str, root: Path) -> None:
     A driver that takes a card gives it a name of its own, which services may then change.
     """
     deadline = time.monotonic() + BIND_SECONDS
-    while interface not in (names := [p.name for p in _entries(root / _DEVICES / address / "net")]):
+    while interface not in (names := [p.name for p in entries(root / _DEVICES / address / "net")]):
         if time.monotonic() > deadline:
             raise MachineError(f"the card {address} does not come back as {interface}")
         for name in names:
@@ -174,19 +174,12 @@ def _write(path: Path, text: str) -> None:
         raise MachineError(f"cannot change the driver: {error.strerror}").at(path) from error
 
 
-def _entries(folder: Path) -> list[Path]:
-    with contextlib.suppress(OSError):
-        return list(folder.iterdir())
-    return []
-
-
 @dataclass(frozen=True)
-class VfioCard(Resource):
+class VfioCard(OfCard):
     """A card that is bound to vfio-pci or uio instead of the kernel's driver."""
 
     kind: ClassVar[str] = "pci-driver"
 
-    interface: str
     address: str
     """Its place on the PCI bus."""
     root: str = "/"
@@ -205,10 +198,6 @@ class VfioCard(Resource):
     @property
     def label(self) -> str:
         return f"{self.address} {self.interface}"
-
-    @property
-    def claims(self) -> Sequence[str]:
-        return [f"card {self.interface}"]
 
     def read(self) -> dict[str, Any]:
         card = asdict(CardState.of(self.interface)) if self.interface in ports(None) else None

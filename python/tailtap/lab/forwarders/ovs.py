@@ -18,6 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from tailtap.base.errors import Check, Findings, InputError, MachineError
+from tailtap.base.files import read_text
 from tailtap.base.schema import Strict
 from tailtap.base.units import list_cpus
 from tailtap.lab.forwarders import dpdk
@@ -129,8 +130,9 @@ class Switch(Program):
         if self._kernel is not None:
             return self._kernel
         found = super().served()
+        names = {pid: read_text(Path(f"/proc/{pid}/comm")) or "" for pid in found.pids}
         return Served(
-            found.by, [pid for pid in found.pids if _title(pid).startswith(self._threads)]
+            found.by, [pid for pid, name in names.items() if name.startswith(self._threads)]
         )
 
     def stop(self) -> dict[str, Any]:
@@ -138,12 +140,6 @@ class Switch(Program):
             asked = ["sh", "-c", _TELL, "tell", str(self._work.path)]
             self.tell(counted(self._work.host.run(asked, check=False).stdout))
         return super().stop()
-
-
-def _title(thread: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{thread}/comm").read_text(encoding="utf-8", errors="replace")
-    return ""
 
 
 def counted(told: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pydantic import Discriminator, Field, Tag, field_validator
 from tailtap.base.schema import Strict, Time, Written
 from tailtap.base.units import format_time
 from tailtap.base.writing import refused
+from tailtap.host.cpu.cpus import away_from
 from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
 from tailtap.records import run as records
 from tailtap.records.interrupts import (
@@ -193,6 +194,4 @@ class Sampler(Quiet):
 
 def housekeeping(scope: Scope) -> int:
     """A CPU of this process that neither DuT nor generator works on, as far as there is one."""
-    usable = os.sched_getaffinity(0)
-    every = ({*scope.dut_cpus, *scope.generator_cpus}, set(scope.dut_cpus), set[int]())
-    return max(next(left for occupied in every if (left := usable - occupied)))
+    return max(away_from(scope.generator_cpus, scope.dut_cpus))

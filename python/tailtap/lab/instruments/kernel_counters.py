@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from tailtap.base.files import read_text
@@ -39,7 +40,7 @@ class Counters:
 
     @classmethod
     def read(cls, proc: Path = PROC) -> Counters:
-        rx = _softirq_net_rx((proc / "softirqs").read_text(encoding="ascii"))
+        rx = counted((proc / "softirqs").read_text(encoding="ascii")).get("NET_RX", {})
         softnet: dict[int, Counts] = {}
         rows = (proc / "net/softnet_stat").read_text(encoding="ascii").splitlines()
         for position, row in enumerate(rows):
@@ -120,16 +121,6 @@ def warnings_of(counters: Counters, elapsed_ns: int, cpus: Collection[int]) -> I
             }
 
 
-def _softirq_net_rx(text: str) -> dict[int, int]:
-    lines = text.splitlines()
-    cpus = [int(name.removeprefix("CPU")) for name in lines[0].split()]
-    for line in lines[1:]:
-        name, _, values = line.strip().partition(":")
-        if name == "NET_RX":
-            return dict(zip(cpus, map(int, values.split()), strict=False))
-    return {}
-
-
 def _times(text: str) -> dict[int, dict[str, int]]:
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     times: dict[int, dict[str, int]] = {}
@@ -144,7 +135,7 @@ def _times(text: str) -> dict[int, dict[str, int]]:
 
 
 InterruptCounts = Mapping[str, Mapping[int, int]]
-"""How often each CPU handled an interrupt, by its number."""
+"""How often each CPU handled an interrupt, by its number or name."""
 
 
 def card_interrupts(scope: Scope) -> Handled | None:
@@ -195,15 +186,14 @@ def elsewhere(facts: Mapping[str, records.Handled]) -> Iterator[Warning]:
 
 
 def counted(text: str) -> InterruptCounts:
-    """The counters in ``/proc/interrupts``: a column for each CPU that is on."""
+    """The counters in ``/proc/interrupts`` or ``softirqs``: a column for each listed CPU."""
     head, *lines = text.splitlines() or [""]
     cpus = [int(name.removeprefix("CPU")) for name in head.split()]
     found: dict[str, dict[int, int]] = {}
     for line in lines:
-        number, _, rest = line.partition(":")
-        if number.strip().isdecimal():
-            counts = rest.split()[: len(cpus)]
-            found[number.strip()] = dict(zip(cpus, map(int, counts), strict=False))
+        name, _, rest = line.partition(":")
+        counts = takewhile(str.isdecimal, rest.split())
+        found[name.strip()] = dict(zip(cpus, map(int, counts), strict=False))
     return found
 
 

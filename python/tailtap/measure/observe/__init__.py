@@ -28,13 +28,14 @@ from tailtap.analysis.runs.folder import ExperimentFolder, RunFolder, are_reques
 from tailtap.base.errors import InputError, Interrupted, TailtapError
 from tailtap.base.files import name_again, remove
 from tailtap.base.units import format_count
+from tailtap.host.cpu.cpus import away_from
 from tailtap.host.facts import environment
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import of_tap, warning
 from tailtap.lab.instruments.tracer import EVENTS
 from tailtap.lab.instruments.tracer import RECORD as TRACE
-from tailtap.measure.beside import Beside, away_from, kept_to, other_measurements
+from tailtap.measure.beside import Beside, kept_to, other_measurements
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.flow import FlowRun, why_failed
 from tailtap.measure.observe.at_work import MARKS, SIDES, AtWork, Stopped

@@ -53,14 +53,8 @@ def _namespace(name: str) -> Place:
 def _process(name: str) -> Place:
     if not (name.isascii() and name.isdecimal()) or network_of(name) is None:
         raise InputError(f"pid:{name}: there is no process of this number that we may look at")
-    return Place(f"/proc/{name}/ns/net", f"process {name} ({_name(name)})")
-
-
-def _name(number: str) -> str:
-    try:
-        return Path("/proc", number, "comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # it ended meanwhile
-        return "gone"
+    called = read_text(Path("/proc", name, "comm")) or "gone"  # it ended meanwhile
+    return Place(f"/proc/{name}/ns/net", f"process {name} ({called})")
 
 
 STATES = {

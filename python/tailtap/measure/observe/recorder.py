@@ -28,7 +28,8 @@ from tailtap.base.bugs import STORAGE
 from tailtap.base.errors import MachineError
 from tailtap.base.files import remove_tree, write_json
 from tailtap.base.units import format_size
-from tailtap.measure.beside import away_from, kept_to
+from tailtap.host.cpu.cpus import away_from
+from tailtap.measure.beside import kept_to
 from tailtap.measure.campaign import Campaign, now
 from tailtap.measure.observe import ObservedRun, opened_for
 from tailtap.measure.observe.at_work import SIDES, AtWork, Stopped

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tailtap.base.files import read_text
 from tailtap.base.proc import ALLOWED, status
 from tailtap.base.proc import names as process_names
 from tailtap.base.units import parse_cpus, ranges
@@ -240,12 +239,8 @@ def _of_guest(
     came: Interface, left: Interface, processes: Sequence[int], used: Collection[int]
 ) -> Serving:
     """The virtual CPUs of a virtual machine whose tap devices are observed."""
-    threads = {
-        int(task.name): read_text(task / "comm") or ""
-        for process in processes
-        for task in Path("/proc", str(process), "task").glob("[0-9]*")
-    }
-    virtual = {pid: name for pid, name in threads.items() if name.startswith("CPU ")}
+    tasks = (process_names(Path("/proc", str(process), "task")) for process in processes)
+    virtual = {pid: name for each in tasks for pid, name in each.items() if name.startswith("CPU ")}
     helping = {f"vhost-{pid}" for pid in processes}
     helpers = {pid: name for pid, name in process_names().items() if name in helping}
     cpus = sorted({*used, *_narrow([*virtual, *helpers])})

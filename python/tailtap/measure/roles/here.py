@@ -7,7 +7,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from pydantic import ValidationError
@@ -16,13 +16,14 @@ from tailtap.base.bugs import ending
 from tailtap.base.document import dotted, explain
 from tailtap.base.errors import InputError, MachineError, TailtapError
 from tailtap.experiment.model import ON_TESTBED, Experiment
+from tailtap.host.cpu.cpus import away_from
 from tailtap.host.facts import environment, timekeeping
 from tailtap.lab.instruments.events import events_of
 from tailtap.lab.instruments.perf import Counting, Snapshot, window
 from tailtap.lab.topology.graph import TASKS, Task
 from tailtap.lab.topology.graphs import Cables
 from tailtap.lab.topology.lab import Lab
-from tailtap.measure.beside import own_folder
+from tailtap.measure.beside import kept_to, own_folder
 from tailtap.measure.roles import PLACE, Begin, Role, Workbench
 from tailtap.measure.roles.dut import DeviceUnderTest
 from tailtap.measure.roles.foresee import by_testbed, foresee, foresee_machine, named_here
@@ -102,7 +103,9 @@ class HereSite:
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             senders = experiment.senders if "generator" in tasks else ()
-            stack.enter_context(_away_from(experiment.dut.cpus if dut else (), senders))
+            # Generators and the forwarder then pin themselves to the measured CPUs.
+            own = experiment.dut.cpus if dut else ()
+            stack.enter_context(kept_to(away_from(senders, own)))
             counting, events = None, events_of(experiment.counters)
             if events is not None and dut:
                 # From before the DuT is built until it is gone. Whoever starts and ends it is not
@@ -193,23 +196,6 @@ class HereSession:
             if self._sources.get(descriptor) is not process:
                 self._waiting.register(descriptor, select.EPOLLIN)
         self._sources = wanted
-
-
-@contextlib.contextmanager
-def _away_from(dut_cpus: Iterable[int], generator_cpus: Iterable[int]) -> Iterator[None]:
-    """Keep this process and its children off the measured CPUs, as far as there are others.
-
-    Generators and the forwarder then pin themselves to theirs.
-    """
-    before = os.sched_getaffinity(0)
-    for occupied in ({*generator_cpus, *dut_cpus}, set(dut_cpus)):
-        if before - occupied:
-            os.sched_setaffinity(0, before - occupied)
-            break
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from itertools import repeat
 from pathlib import Path, PurePosixPath
 
 from tailtap.base.errors import Check, InputError, MachineError, TailtapError
+from tailtap.base.files import read_text
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
@@ -48,17 +49,8 @@ READY_SECONDS = 120.0
 """How long loading the programs and reserving room for the stamps may take."""
 
 _PREQUEUE = Path("/proc/sys/net/core/netdev_tstamp_prequeue")
-
-
-def stamps_after_queueing() -> bool:
-    """Whether the kernel stamps packets behind its receive queues, not before (the default).
-
-    Only the machine's first network namespace shows the setting; elsewhere it is taken for 1.
-    """
-    try:
-        return _PREQUEUE.read_text(encoding="ascii").strip() == "0"
-    except OSError:
-        return False
+"""Where 0 has the kernel stamp packets behind its receive queues, not before (the default). Only
+the machine's first network namespace shows it; elsewhere it is taken for 1."""
 
 
 class InlineTap:
@@ -376,7 +368,7 @@ def of_deferral(*, cables: bool, passive: bool = False) -> Iterator[Warning]:
             "cable, the card's interrupt moderation (`ethtool -c`) and the interrupt count as the "
             "DuT's latency, which no clock here could tell apart"
         )
-    if stamps_after_queueing():
+    if read_text(_PREQUEUE) == "0":
         yield _deferred(
             "packets are stamped when they are received, and not when the DuT hands them over: "
             "set net.core.netdev_tstamp_prequeue to 1"

@@ -18,7 +18,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tailtap.base.errors import MachineError
-from tailtap.base.files import make_link, write_text
+from tailtap.base.files import make_link, read_text, write_text
 from tailtap.base.proc import status
 from tailtap.base.units import list_cpus
 from tailtap.host.containers.domains import threads_of
@@ -141,7 +141,7 @@ class Domain:
         said = self._said()
         if self._process is not None and self._process.ended:
             said.append(self._process.errors() or self._process.ending())
-        console = "\n".join(self._read(self.console))
+        console = read_text(self.console) or ""
         panic = re.search(r"Kernel panic.*", console)
         if panic or not said:
             said.append(panic[0] if panic else console[-TAIL:])
@@ -151,16 +151,11 @@ class Domain:
         """What QEMU said of its end, and libvirt, which takes a moment to see it."""
         deadline = time.monotonic() + SEEN_SECONDS
         while True:
-            found = [SAID.search(line) for line in self._read(self.log)]
+            found = [SAID.search(line) for line in (read_text(self.log) or "").splitlines()]
             said = [one[0] for one in found if one is not None and "warning: " not in one[0]]
             if said or not self.log.exists() or time.monotonic() > deadline:
                 return said
             time.sleep(0.02)
-
-    def _read(self, path: Path) -> list[str]:
-        if not path.exists():
-            return []
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
     def _command(self, definition: Path) -> list[str]:
         run = ["virt-qemu-run", "--root", str(self.folder), str(definition)]
