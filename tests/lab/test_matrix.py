@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from forwarders import require
-from labtools import ids_of, wait_for
+from labtools import ids_of, received, wait_for
 from program import TAILTAP
 from standing import Shared
 
@@ -92,20 +92,20 @@ def pass_through(shared: Shared, name: str, folder: Path) -> None:
         sender, port = lab.host(flow.generator.node), flow.generator.name
         stamping = tap.start(lab.host(flow.ingress.node), folder, [Stamped(flow, TRAFFIC.packets)])
         stack.callback(stamping.close)
-        before = lab.received(flow.egress)
+        before = received(lab, flow.egress)
 
         def comes_through() -> bool:
             generator.probe(sender, [Sending(port, TRAFFIC)])
-            return lab.received(flow.egress) > before
+            return received(lab, flow.egress) > before
 
         wait_for(comes_through, "a packet", device.patience * forwarding.ready_seconds)
-        probed = lab.received(flow.egress)
+        probed = received(lab, flow.egress)
         [sending] = generator.start(sender, [Sending(port, TRAFFIC)])
         stack.callback(sending.close)
         [told] = generator.result([sending])
         assert told.sent == TRAFFIC.packets
         # However long a CPU is held: what is not out yet is not lost.
-        wait_for(lambda: lab.received(flow.egress) >= probed + TRAFFIC.packets, "all packets")
+        wait_for(lambda: received(lab, flow.egress) >= probed + TRAFFIC.packets, "all packets")
         time.sleep(SETTLE_SECONDS * device.patience + forwarding.holds_ns / 1e9)
         tap.stop(stamping)
         if isinstance(forwarding, Forwarding) and shared.platform in BOOTS:

@@ -12,7 +12,7 @@ from cases import cases
 from forwarders import require
 from hypothesis import Phase, given
 from hypothesis import strategies as st
-from labtools import all_came, check_hops, counts_of, measured, ran, record, statuses
+from labtools import all_came, check_hops, counts_of, measured, ran, received, record, statuses
 from networks import Made, networks
 
 from tailtap.analysis.evaluation import Evaluation
@@ -277,9 +277,9 @@ def test_a_line_is_silent_and_merges_no_packets(tmp_path: Path, version: int) ->
             forwarder.start(
                 device, forwarder.Options(), Setting(lab, tmp_path, {FORWARD: traffic})
             ).close()
-        settled = {port: lab.received(port) for port in lab.graph.ports}
+        settled = {port: received(lab, port) for port in lab.graph.ports}
         time.sleep(SILENT_SECONDS)
-        assert {port: lab.received(port) for port in lab.graph.ports} == settled
+        assert {port: received(lab, port) for port in lab.graph.ports} == settled
         assert not any(settled.values()), "packets of nobody"
         news = [line for one in watching for line in one.read_available() or ()]
         for one in watching:

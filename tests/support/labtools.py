@@ -23,6 +23,9 @@ from children import child, speaking
 from numpy.typing import NDArray
 from program import tailtap
 
+from tailtap.host.net.namespaces import shown
+from tailtap.lab.topology.graph import Port
+from tailtap.lab.topology.lab import Lab
 from tailtap.remote import CommandFailed, Host
 
 TAILTAP = (sys.executable, "-P", "-m", "tailtap")
@@ -164,6 +167,13 @@ class Machine:
     def received(self, namespace: str, port: str) -> int:
         shown = self.run("ip", "-n", namespace, "-s", "-j", "link", "show", "dev", port).stdout
         return int(json.loads(shown)[0]["stats64"]["rx"]["packets"]) if shown else 0
+
+
+def received(lab: Lab, port: Port) -> int:
+    """Packets that a port of a lab has received since it exists."""
+    where = ("-n", lab.name_of(port.node), "-s", "-j")
+    [row] = shown("ip", *where, "link", "show", "dev", port.name)
+    return int(row["stats64"]["rx"]["packets"])
 
 
 @contextlib.contextmanager

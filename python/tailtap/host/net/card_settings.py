@@ -24,7 +24,6 @@ from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.resource import Resource
 from tailtap.host.net.inside import inside
 from tailtap.host.net.port_threads import affinity, device_interrupts, in_places
-from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, NamespaceHost
 
 T = TypeVar("T")
@@ -108,11 +107,7 @@ def set_table(interface: str, table: str, queues: int, namespace: str | None = N
         # The kernel's own table: whoever asks for no entries gets it, and it does not stand against
         # fewer queues, as a table of somebody does.
         entries = []
-    work = partial(_set_table, interface, entries)
-    if namespace is None:
-        work()
-    else:
-        inside([(namespace, work)])
+    _there(namespace, partial(_set_table, interface, entries))
 
 
 def _set_table(interface: str, entries: Sequence[int]) -> None:
@@ -298,13 +293,9 @@ class CardSetting(Resource):
             set_table(self.interface, before["table"], int(now["max equal"]), self.namespace)
 
     def _change(self, values: Mapping[str, str]) -> None:
-        if not values:  # ethtool calls a change of nothing a failure
-            return
-        command = ["ethtool", CHANGE[self.table], self.interface, *self._words(values)]
-        try:
-            _host(self.namespace).run(command)
-        except CommandFailed as error:
-            raise MachineError(f"`{' '.join(command)}` failed: {error.reason}") from error
+        if values:  # ethtool calls a change of nothing a failure
+            words = self._words(values)
+            _host(self.namespace).run(["ethtool", CHANGE[self.table], self.interface, *words])
 
     @staticmethod
     def _words(values: Mapping[str, str]) -> list[str]:

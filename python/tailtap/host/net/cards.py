@@ -7,19 +7,18 @@ lab's port there. The journal holds its state before.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.tree import Tree
-from tailtap.host.net.namespaces import ports
+from tailtap.host.net.namespaces import ports, shown
 from tailtap.host.net.port_threads import affinity, device_interrupts, in_places, make_threads
 from tailtap.remote.local import LocalHost
 
@@ -87,18 +86,10 @@ class CardState:
 
 
 @dataclass(frozen=True)
-class Card(Resource):
-    """A card in its place in the lab: up, with `mtu`, and open to all addresses."""
-
-    kind: ClassVar[str] = "card"
+class OfCard(Resource):
+    """A change of a card of this machine, which one measurement may have at a time."""
 
     interface: str
-    namespace: str
-    port: str
-    mtu: int
-    threads: bool = False
-    """Whether it is polled by threads of its own there. They are made before it moves, as they keep
-    the name that it has when they are made, and its name here is no other card's."""
 
     @property
     def label(self) -> str:
@@ -107,6 +98,20 @@ class Card(Resource):
     @property
     def claims(self) -> Sequence[str]:
         return [f"card {self.interface}"]
+
+
+@dataclass(frozen=True)
+class Card(OfCard):
+    """A card in its place in the lab: up, with `mtu`, and open to all addresses."""
+
+    kind: ClassVar[str] = "card"
+
+    namespace: str
+    port: str
+    mtu: int
+    threads: bool = False
+    """Whether it is polled by threads of its own there. They are made before it moves, as they keep
+    the name that it has when they are made, and its name here is no other card's."""
 
     def read(self) -> dict[str, Any]:
         """What it is on this machine. Raises `InputError`, `MachineError` for one in use."""
@@ -225,11 +230,7 @@ def restore(before: CardState, keep: Mapping[str, str] | None = None) -> None:
 
 def _inspect(interface: str, root: Path) -> Mapping[str, Any]:
     """What ``ip`` tells of an interface that can be lent."""
-    local = LocalHost()
-    told = local.run(["ip", "-j", "addr", "show", "dev", interface], check=False)
-    rows: list[dict[str, Any]] = []
-    with contextlib.suppress(ValueError):
-        rows = cast("list[dict[str, Any]]", json.loads(told.stdout))
+    rows = shown("ip", "-j", "addr", "show", "dev", interface)
     found = [row for row in rows if row.get("ifname") == interface]
     if not found:
         raise InputError(
@@ -262,12 +263,8 @@ def _inspect(interface: str, root: Path) -> Mapping[str, Any]:
 def link(namespace: str | None, port: str) -> Mapping[str, Any] | None:
     """What ``ip`` tells of an interface; None when there is none."""
     where = [] if namespace is None else ["-n", namespace]
-    told = LocalHost().run(["ip", *where, "-j", "link", "show", "dev", port], check=False).stdout
-    with contextlib.suppress(ValueError):
-        for row in cast("list[dict[str, Any]]", json.loads(told)):
-            if row.get("ifname") == port:
-                return row
-    return None
+    rows = shown("ip", *where, "-j", "link", "show", "dev", port)
+    return next((row for row in rows if row.get("ifname") == port), None)
 
 
 def _settings(namespace: str | None, port: str, device: str | None) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
@@ -16,6 +16,7 @@ from tailtap.host.changes.journal import is_ours
 from tailtap.host.changes.resource import Joint, Resource, Value
 from tailtap.host.changes.systemd import end, is_the_machine_s, network_at, network_of
 from tailtap.host.containers.podman import pid_of
+from tailtap.host.facts.machine import entries
 from tailtap.host.net.inside import NAMESPACES, inside, inside_those_left, set_up
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost, NamespaceHost
@@ -233,6 +234,22 @@ def _ports() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
+def shown(*command: str) -> list[dict[str, Any]]:
+    """What ip(8) or tc(8) says in JSON; nothing of what is gone."""
+    try:
+        found = json.loads(LocalHost().run(command, check=False).stdout or "[]")
+    except ValueError:
+        return []
+    return [row for row in found if isinstance(row, dict)]
+
+
+def net_dev(text: str) -> dict[str, list[int]]:
+    """What ``/proc/net/dev`` says of each port: packets received, dropped then, sent."""
+    rows = (line.partition(":") for line in text.splitlines())
+    counts = {port.strip(): columns.split() for port, colon, columns in rows if colon}
+    return {port: [int(row[place]) for place in (1, 3, 9)] for port, row in counts.items()}
+
+
 def batch(commands: Iterable[str], namespace: str | None = None) -> None:
     """Make many changes by one ip(8), in order up to the first that fails. Raises `CommandFailed`,
     which names its line.
@@ -296,9 +313,7 @@ def _delete(command: Sequence[str], remains: Callable[[], bool], stdin: str = ""
 
 
 def _namespaces() -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(path.name for path in NAMESPACES.iterdir())
-    return []
+    return [path.name for path in entries(NAMESPACES)]
 
 
 MACVLAN, BRIDGE, NETKIT = "macvlan", "bridge", "netkit"

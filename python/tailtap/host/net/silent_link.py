@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.journal import Owner
-from tailtap.host.changes.resource import Resource, Value
-from tailtap.host.net.cards import link
+from tailtap.host.changes.resource import Value
+from tailtap.host.net.cards import OfCard, link
 from tailtap.remote.local import LocalHost
 
 LEAD_SECONDS = 1
@@ -47,21 +47,12 @@ _UP_LATER = f'sleep "$5"; {_UP}'
 
 
 @dataclass(frozen=True)
-class SilentLink(Resource):
+class SilentLink(OfCard):
     """An interface that is down for some seconds, from `LEAD_SECONDS` after it is asked for on."""
 
     kind: ClassVar[str] = "silent-link"
 
-    interface: str
     seconds: int
-
-    @property
-    def label(self) -> str:
-        return self.interface
-
-    @property
-    def claims(self) -> Sequence[str]:
-        return [f"card {self.interface}"]
 
     def read(self) -> list[str]:
         """What it loses when it goes down: addresses of IP version 6, and routes of both versions.

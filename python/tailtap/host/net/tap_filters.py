@@ -9,7 +9,6 @@ by who is gone: no process holds the program any more.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from typing import Any, ClassVar, Literal
 from tailtap.base.errors import MachineError
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.changes.systemd import network_at
-from tailtap.host.facts.machine import kernel_at_least
+from tailtap.host.facts.machine import entries, kernel_at_least
 from tailtap.host.net.inside import NAMESPACES, inside_those_left
+from tailtap.host.net.namespaces import shown
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
@@ -110,8 +110,7 @@ def left_behind() -> Iterator[TapFilter]:
 
 def _namespaces() -> list[str]:
     found: dict[tuple[int, int], str] = {}
-    named = NAMESPACES.iterdir() if NAMESPACES.exists() else iter(())
-    for path in [Path(OWN), *named, *Path("/proc").glob("[0-9]*/ns/net")]:
+    for path in [Path(OWN), *entries(NAMESPACES), *Path("/proc").glob("[0-9]*/ns/net")]:
         if (network := network_at(path)) is not None:
             found.setdefault(network, str(path))
     return list(found.values())
@@ -122,7 +121,7 @@ def _filters(interfaces: Sequence[str] | None = None) -> list[tuple[str, Hook, i
     handle and the number of the program.
     """
     if interfaces is None:
-        interfaces = sorted({row["dev"] for row in _told("qdisc", "show")
+        interfaces = sorted({row["dev"] for row in shown("tc", "-json", "qdisc", "show")
                              if row.get("kind") == "clsact"})  # fmt: skip
     return [
         (interface, hook, handle, program)
@@ -151,17 +150,8 @@ def _of_tap(row: dict[str, Any]) -> tuple[int, int]:
 
 def _shown(interface: str, hook: Hook) -> list[dict[str, Any]]:
     """All filters of a hook; a filter has a first row that says only where it is."""
-    return [row for row in _told("filter", "show", "dev", interface, hook) if "options" in row]
-
-
-def _told(*words: str) -> list[dict[str, Any]]:
-    """What tc(8) says; nothing of an interface that is gone."""
-    done = LocalHost().run(["tc", "-json", *words], check=False)
-    try:
-        found = json.loads(done.stdout or "[]")
-    except ValueError:
-        return []
-    return [row for row in found if isinstance(row, dict)]
+    rows = shown("tc", "-json", "filter", "show", "dev", interface, hook)
+    return [row for row in rows if "options" in row]
 
 
 def _held() -> set[int]:

@@ -8,7 +8,7 @@ hardware address once, and many reset a function whose VLAN changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -18,7 +18,7 @@ from tailtap.base.files import read_text, set_value
 from tailtap.base.locks import wait_until
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.net import pci
-from tailtap.host.net.cards import ROOT, CardState, link, restore
+from tailtap.host.net.cards import ROOT, CardState, OfCard, link, restore
 from tailtap.remote import CommandFailed
 from tailtap.remote.local import LocalHost
 
@@ -108,23 +108,14 @@ class Ability:
 
 
 @dataclass(frozen=True)
-class VirtualFunctions(Resource):
+class VirtualFunctions(OfCard):
     """As many virtual functions of a card as links need; the card is up, with room for `mtu`."""
 
     kind: ClassVar[str] = "virtual-functions"
 
-    interface: str
     count: int
     mtu: int
     """In bytes; the card's own stays where it is larger."""
-
-    @property
-    def label(self) -> str:
-        return self.interface
-
-    @property
-    def claims(self) -> Sequence[str]:
-        return [f"card {self.interface}"]
 
     def read(self) -> dict[str, Any]:
         """What the card is, which has none. Raises `InputError`, `MachineError` otherwise."""

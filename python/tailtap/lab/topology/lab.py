@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import time
@@ -21,6 +20,7 @@ from tailtap.host.changes.resource import Joint, Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net import cards
 from tailtap.host.net.inside import NAMESPACES
+from tailtap.host.net.namespaces import shown
 from tailtap.host.net.pci import VFIO, PciDriver, VfioCard
 from tailtap.host.net.port_threads import CardInterrupts, PortThreads, device_interrupts
 from tailtap.host.net.virtual_functions import VirtualFunction
@@ -301,7 +301,8 @@ class Lab:
         broken: list[Broken] = []
         for node, ports in self._ports().items():
             host = self.host(node)
-            found = {row["ifname"]: row for row in self._links(host)}
+            rows = shown("ip", "-n", host.namespace, "-j", "link", "show")
+            found = {row["ifname"]: row for row in rows}
             for port in ports:
                 row = found.get(port.name)
                 if row is not None and _carries(row):
@@ -316,11 +317,6 @@ class Lab:
             if not _carries(cards.link(None, name) or {})
         ]
         return broken
-
-    def received(self, port: Port) -> int:
-        """Packets that `port` has received since it exists."""
-        row = self._links(self.host(port.node), "-s", port=port.name)[0]
-        return int(row["stats64"]["rx"]["packets"])
 
     def watch(self) -> list[Process]:
         """Processes that print a line when a link of the lab is deleted: `deleted_port` reads it.
@@ -385,18 +381,6 @@ class Lab:
         lent = [(port, link) for port, link in self.graph.functions
                 if not self._cards.keys().isdisjoint(link.ends)]  # fmt: skip
         return list(dict.fromkeys(dict(link.carded)[port] for port, link in lent))
-
-    def _links(
-        self, host: NamespaceHost, *options: str, port: str | None = None
-    ) -> Sequence[dict[str, Any]]:
-        command = ["ip", "-n", host.namespace, "-j", *options, "link", "show"]
-        if port is not None:
-            command += ["dev", port]
-        # A namespace that somebody deleted has no links.
-        with contextlib.suppress(ValueError):
-            answer = json.loads(self._local.run(command, check=port is not None).stdout)
-            return cast("Sequence[dict[str, Any]]", answer)
-        return []
 
 
 def _joint(step: Step) -> type[Joint] | None:

@@ -12,6 +12,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.units import ranges
 from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
+from tailtap.host.net.namespaces import net_dev
 from tailtap.lab.generators.external import MOONSNIFF
 from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import (
@@ -187,14 +188,14 @@ class Timestamper:
         if self._counted is not None:
             return self._counted
         # The egress first: what passes both taps in between counts in favour of the device.
-        egress = received(self._net_dev())
-        ingress = received(self._net_dev())
+        egress = net_dev(self._net_dev())
+        ingress = net_dev(self._net_dev())
         return Counted(
             flows={
                 flow.name: Passed(
                     # A port that vanished is told of by somebody else.
-                    ingress=ingress.get(flow.ingress.name, 0),
-                    egress=egress.get(flow.egress.name, 0),
+                    ingress=ingress.get(flow.ingress.name, [0])[0],
+                    egress=egress.get(flow.egress.name, [0])[0],
                 )
                 for flow in self._flows
             }
@@ -260,13 +261,3 @@ def _allowed(pid: int) -> str | None:
         return ranges(os.sched_getaffinity(pid))
     except ProcessLookupError:
         return None
-
-
-def received(text: str) -> dict[str, int]:
-    """Packets that each port has received since it exists, as ``/proc/net/dev`` tells."""
-    counts: dict[str, int] = {}
-    for line in text.splitlines():
-        name, colon, columns = line.partition(":")
-        if colon:
-            counts[name.strip()] = int(columns.split()[1])
-    return counts

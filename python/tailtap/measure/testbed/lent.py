@@ -44,6 +44,7 @@ from tailtap.host.facts import environment
 from tailtap.host.facts.needs import require_root
 from tailtap.host.net.cards import KEYS
 from tailtap.host.net.inside import inside
+from tailtap.host.net.namespaces import net_dev
 from tailtap.host.net.nic import timestamping
 from tailtap.host.net.pci import interface_of
 from tailtap.lab.instruments.taps.clock_readings import CardClock, read_clocks
@@ -303,25 +304,14 @@ class Programs:
     def _sent(self, process: Process, port: str) -> int:
         """Packets that a port has sent, where the process is among the cards already."""
         with contextlib.suppress(OSError, KeyError):
-            return counted(Path(f"/proc/{process.pid}/net/dev").read_text())[port][2]
+            return net_dev(Path(f"/proc/{process.pid}/net/dev").read_text())[port][2]
         return 0
 
     def counts(self) -> dict[str, list[int]]:
         """By port, packets that it received, those that it or the kernel dropped then, and those
         that it sent.
         """
-        return counted(self._host.run(["cat", "/proc/self/net/dev"]).stdout)
-
-
-def counted(text: str) -> dict[str, list[int]]:
-    """What ``/proc/net/dev`` says of each port: received, dropped then, sent."""
-    found = {}
-    for line in text.splitlines():
-        port, colon, columns = line.partition(":")
-        if colon:
-            numbers = list(map(int, columns.split()))
-            found[port.strip()] = [numbers[1], numbers[3], numbers[9]]
-    return found
+        return net_dev(self._host.run(["cat", "/proc/self/net/dev"]).stdout)
 
 
 def serve() -> None:
