@@ -71,7 +71,7 @@ import json, socket, subprocess
 from functools import partial
 from tailtap.host.net import nic
 from tailtap.host.net.inside import inside
-from tailtap.host.net.port_threads import PortThreads
+from tailtap.host.net.port_work import PortThreads
 
 def shell(text):
     subprocess.run(["sh", "-ec", text], check=True)

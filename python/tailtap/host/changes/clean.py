@@ -34,7 +34,7 @@ from tailtap.host.net.card_settings import CardQueues, CardSetting
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Junction, Link, Namespace, Reached, TapDevice
 from tailtap.host.net.pci import VfioCard
-from tailtap.host.net.port_threads import CardInterrupts, PortThreads
+from tailtap.host.net.port_work import CardInterrupts, PortThreads
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.net.tap_filters import TapFilter
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions

@@ -23,7 +23,7 @@ from tailtap.base.errors import MachineError
 from tailtap.base.files import read_text, set_value
 from tailtap.host.changes.resource import Resource
 from tailtap.host.net.inside import inside
-from tailtap.host.net.port_threads import affinity, device_interrupts, in_places
+from tailtap.host.net.port_work import affinity, device_interrupts, in_places
 from tailtap.remote.local import LocalHost, NamespaceHost
 
 T = TypeVar("T")

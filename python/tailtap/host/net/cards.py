@@ -19,7 +19,7 @@ from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.resource import Resource
 from tailtap.host.knobs.tree import Tree
 from tailtap.host.net.namespaces import ports, shown
-from tailtap.host.net.port_threads import affinity, device_interrupts, in_places, make_threads
+from tailtap.host.net.port_work import affinity, device_interrupts, in_places, make_threads
 from tailtap.remote.local import LocalHost
 
 ROOT = Path("/")

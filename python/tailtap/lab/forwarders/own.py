@@ -13,7 +13,7 @@ from tailtap.base.errors import Findings, MachineError
 from tailtap.base.proc import stat
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import list_cpus
-from tailtap.host.net.port_threads import poll_in_threads
+from tailtap.host.net.port_work import poll_in_threads
 from tailtap.lab.forwarders.setting import (
     OTHER_KERNEL,
     READY_SECONDS,

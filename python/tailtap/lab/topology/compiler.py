@@ -29,7 +29,7 @@ from tailtap.host.net import namespaces
 from tailtap.host.net.card_settings import CardQueues
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Reached
-from tailtap.host.net.port_threads import CardInterrupts, PortThreads
+from tailtap.host.net.port_work import CardInterrupts, PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.graph import TASKS, Graph, Link, Node, Port, Task
 from tailtap.lab.topology.numbering import DESTINATION_MAC, LEAVING_MAC, Addresses, numbered

@@ -22,7 +22,7 @@ from tailtap.host.net import cards
 from tailtap.host.net.inside import NAMESPACES
 from tailtap.host.net.namespaces import shown
 from tailtap.host.net.pci import VFIO, PciDriver, VfioCard
-from tailtap.host.net.port_threads import CardInterrupts, PortThreads, device_interrupts
+from tailtap.host.net.port_work import CardInterrupts, PortThreads, device_interrupts
 from tailtap.host.net.virtual_functions import VirtualFunction
 from tailtap.lab.topology.compiler import (
     BELOW,

@@ -21,7 +21,7 @@ from tailtap.base.units import mask_cpus, parse_cpus
 from tailtap.host.changes.systemd import network_at, network_of
 from tailtap.host.containers.podman import pid_of
 from tailtap.host.net.inside import NAMESPACES, inside
-from tailtap.host.net.port_threads import device_interrupts
+from tailtap.host.net.port_work import device_interrupts
 from tailtap.records.live import Moment
 from tailtap.records.machine import Virtualization
 from tailtap.remote.local import SYSTEM_PATH, LocalHost

@@ -23,7 +23,7 @@ from tailtap.host.knobs.tree import INTERFACE, Purpose, Tree
 from tailtap.host.net.cards import KEYS, CardState
 from tailtap.host.net.nic import timestamping
 from tailtap.host.net.pci import PciDriver, address_of, interface_of
-from tailtap.host.net.port_threads import require_busy_poll
+from tailtap.host.net.port_work import require_busy_poll
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.host.tuning.apply import Plan, audit, plan, tuned, tuning
 from tailtap.lab import forwarders as forwarder

@@ -12,7 +12,7 @@ import pytest
 from tailtap.base.errors import MachineError
 from tailtap.base.files import set_value
 from tailtap.host.net.cards import Card, CardState
-from tailtap.host.net.port_threads import CardInterrupts
+from tailtap.host.net.port_work import CardInterrupts
 
 STATE = CardState(
     interface="ens1f0",
@@ -131,7 +131,7 @@ def test_an_interrupt_that_the_kernel_refuses_to_move_is_left_and_others_are_err
             raise OSError(code, "refused")
         set_value(path, text)
 
-    monkeypatch.setattr("tailtap.host.net.port_threads.set_value", refusing)
+    monkeypatch.setattr("tailtap.host.net.port_work.set_value", refusing)
     if code == errno.EINVAL:
         with pytest.raises(MachineError, match="of card cannot go to CPUs 3: refused"):
             steered("3", tmp_path)

@@ -16,7 +16,7 @@ from tailtap.host.changes.resource import Resource
 from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Namespace
-from tailtap.host.net.port_threads import CardInterrupts, PortThreads
+from tailtap.host.net.port_work import CardInterrupts, PortThreads
 from tailtap.host.net.virtual_functions import VirtualFunction, VirtualFunctions
 from tailtap.lab.topology.compiler import compile_graph, in_order, placed
 from tailtap.lab.topology.graph import Graph, Link, Node, Port

@@ -16,7 +16,7 @@ from tailtap.host.cpu.cpus import Numa
 from tailtap.host.net.cards import Card
 from tailtap.host.net.namespaces import Junction, Namespace, TapDevice
 from tailtap.host.net.namespaces import Link as Veth
-from tailtap.host.net.port_threads import CardInterrupts, PortThreads
+from tailtap.host.net.port_work import CardInterrupts, PortThreads
 from tailtap.lab.topology.compiler import Step, compile_graph, in_order, name_of, tap_devices
 from tailtap.lab.topology.graph import Flow, Graph, Link, Node, NodeKind, Port, Task
 from tailtap.lab.topology.graphs import DUT, GENERATOR, TAPS, Cables, network, smallest
