@@ -179,6 +179,15 @@ def parse_json(text: str) -> Any:
     return value
 
 
+def json_object(line: str) -> dict[str, Any]:
+    """The JSON object of a line of another process; empty for what is none."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def parse_yaml(text: str) -> Any:
     """The mapping of a short YAML text, without references. Raises `ValueError`."""
     if len(text) > YAML_BYTES:

@@ -11,7 +11,7 @@ import click
 
 from tailtap.base.errors import InputError
 from tailtap.cli.command import SHARE, TIME, command
-from tailtap.cli.terminal import say, warn
+from tailtap.cli.terminal import beginning, say, warn
 
 if TYPE_CHECKING:
     from tailtap.records.datapath import TappedLink, TapsSoFar
@@ -218,11 +218,8 @@ def tap(
     require_new(_files([path for _, path in tapped], rotated=rotation != (None, None)))
     require_kernel_clock()
 
-    def ready() -> None:
-        if json:
-            print(json_module.dumps({"event": "ready", "links": names}), flush=True)
-        elif not quiet:
-            warn(f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops")
+    text = f"tapping {', '.join(names)}; SIGINT (Ctrl-C) stops"
+    ready = beginning(text, json=json, quiet=quiet, links=names)
 
     def told(measured: dict[str, object]) -> None:
         so_far = parsed("the taps", measured, TapsSoFar)

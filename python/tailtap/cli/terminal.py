@@ -113,12 +113,14 @@ def page(text: str) -> None:
     (click.echo_via_pager if is_long else click.echo)(text)
 
 
-def beginning(text: str, *, json: bool, quiet: bool) -> Callable[[], None]:
+def beginning(text: str, *, json: bool, quiet: bool, **more: object) -> Callable[[], None]:
     """What says that a command that lasts has begun: as JSON, or `text` unless `quiet`."""
 
     def begun() -> None:
         if json:
-            print('{"event": "ready"}', flush=True)
+            from json import dumps
+
+            print(dumps({"event": "ready", **more}), flush=True)
         elif not quiet:
             warn(text)
 

@@ -35,7 +35,10 @@ def schema() -> Json:
     result["$schema"] = DIALECT
     definitions: Json = result["$defs"]
     _show_defaults(definitions, models_in_tree(Experiment))
-    names = {section: _definition(section) for section in SECTIONS}
+    names = {
+        section: next(models_in(Experiment.model_fields[section].annotation)).__name__
+        for section in SECTIONS
+    }
     dut, traffic = definitions[names["dut"]], definitions[names["traffic"]]
     for name, platform in PLATFORMS.working():
         definitions[f"platform.{name}"] = _schema_of(f"platform.{name}", platform.Options)
@@ -73,8 +76,12 @@ def schema() -> Json:
     varied["properties"][VARIED] = {"anyOf": [{"const": ABLATION}, tunings]}
     _set(result, "vary", varied)
     case: Json = {CASE: {"type": "string", "minLength": 1}}
-    _set(result, "cases", {"type": "array", "items": _by_path({**paths, **case}, _itself)})
-    excluded = _by_path({**paths, **case}, _one_or_more)
+    _set(
+        result,
+        "cases",
+        {"type": "array", "items": _by_path({**paths, **case}, _itself)},
+    )
+    excluded = _by_path({**paths, **case}, lambda value: {"anyOf": [value, _list_of(value)]})
     _set(result, "exclude", {"type": "array", "items": excluded})
     _set(result, "scales", _scales(result["properties"], paths))
     return result
@@ -87,11 +94,6 @@ def models_in_tree(model: type[BaseModel]) -> list[type[BaseModel]]:
         for field in one.model_fields.values():
             found += [inner for inner in models_in(field.annotation) if inner not in found]
     return found
-
-
-def _definition(section: str) -> str:
-    """What the schema calls the model of a section."""
-    return next(models_in(Experiment.model_fields[section].annotation)).__name__
 
 
 def _show_defaults(definitions: Json, models: Iterable[type[BaseModel]]) -> None:
@@ -140,10 +142,6 @@ def _itself(value: Json) -> Json:
 
 def _list_of(value: Json) -> Json:
     return {"type": "array", "items": value, "minItems": 1}
-
-
-def _one_or_more(value: Json) -> Json:
-    return {"anyOf": [value, _list_of(value)]}
 
 
 def _by_path(paths: Mapping[str, Json], shape: Any) -> Json:

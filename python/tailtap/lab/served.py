@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tailtap.base.errors import InputError
-from tailtap.base.proc import PROC, parse_stat, stat, stats
+from tailtap.base.files import read_text
+from tailtap.base.proc import PROC, parse_stat, pids, stat, stats
 from tailtap.base.units import list_cpus, parse_cpus
 from tailtap.records.record import made
 from tailtap.records.trace import NET_RX, By, NodeServer
@@ -139,13 +140,10 @@ def threads_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     found: list[int] = []
     waiting = [pid]
     while waiting:
-        for task in sorted((proc / str(waiting.pop()) / "task").glob("[0-9]*"), key=_number):
-            found.append(_number(task))
-            try:
-                children = (task / "children").read_text(encoding="ascii")
-            except OSError:  # it ended meanwhile
-                continue
-            waiting += map(int, children.split())
+        tasks = proc / str(waiting.pop()) / "task"
+        for thread in pids(tasks):
+            found.append(thread)
+            waiting += map(int, (read_text(tasks / str(thread) / "children") or "").split())
     return tuple(found)
 
 
@@ -178,10 +176,6 @@ def is_running(thread: int, proc: Path = PROC) -> bool:
     """Whether a thread has a CPU or waits for one; proc_pid_stat(5)."""
     found = stat(thread, proc)
     return found is not None and found.state == "R"
-
-
-def _number(path: Path) -> int:
-    return int(path.name)
 
 
 _NAME = re.compile(r"backlog_napi/(\d+)")

@@ -6,7 +6,6 @@ What is started is a `Process` that reports events as lines of JSON.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import selectors
@@ -17,10 +16,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import copy, drafted
+from tailtap.base.foreign import json_object
 from tailtap.base.proc import PROC, stats
 from tailtap.base.units import list_cpus
 from tailtap.remote import CommandFailed, Completed, NoAnswer, ProgramMissing
@@ -167,13 +167,13 @@ class Process:
                 ) from error
             if line is None:
                 raise MachineError(self.failure())
-            content = _as_object(line)
+            content = json_object(line)
             if content.get("event") == event:
                 return content
 
     def read_object(self, timeout: float) -> dict[str, Any]:
         """Wait for the end and return the JSON object that was printed. Raises `MachineError`."""
-        content = _as_object(self.read_to_end(timeout))
+        content = json_object(self.read_to_end(timeout))
         if not content:
             raise MachineError(self.failure())
         return content
@@ -240,14 +240,6 @@ class Process:
     def _meaning(self, status: int) -> int:
         """What the child's exit status says of the command: negative for a signal."""
         return status
-
-
-def _as_object(line: str) -> dict[str, Any]:
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
 
 
 COMMAND_SECONDS = 60.0

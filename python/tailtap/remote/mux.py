@@ -165,14 +165,11 @@ class Channel:
             if not self._waiting.get(stream):
                 del self._ending[place]
                 return encode(END, stream, self.number)
-        if self.result is not None and self._mux.serving and not self._is_waiting:
+        is_waiting = self._ending or any(self._waiting.values())
+        if self.result is not None and self._mux.serving and not is_waiting:
             self._mux.free(self)
             return encode(CLOSE, 0, self.number, as_bytes(self.result))
         return b""
-
-    @property
-    def _is_waiting(self) -> bool:
-        return bool(self._ending) or any(self._waiting.values())
 
     def took(self, frame: Frame) -> None:
         """Do what a frame says. Raises `ProtocolError`."""

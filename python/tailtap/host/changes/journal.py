@@ -31,12 +31,13 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict
 
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_private, read_text, sync
+from tailtap.base.foreign import json_object
 from tailtap.base.locks import lock
 from tailtap.base.proc import stat
 from tailtap.host.changes.resource import Joint, Resource, Value, told
@@ -219,7 +220,7 @@ class Journal:
 
         Raises `MachineError` when another measurement uses the same, or has left it changed.
         """
-        with self._alone() if resource.claims else contextlib.nullcontext():
+        with locked(self._folders[-1]) if resource.claims else contextlib.nullcontext():
             self._refuse(resource)
             return self._entered_as(resource, resource.read())
 
@@ -271,9 +272,6 @@ class Journal:
             raise MachineError(
                 f"cannot write the journal {self._path}: {error.strerror}: make room there"
             ) from error
-
-    def _alone(self) -> contextlib.AbstractContextManager[None]:
-        return locked(self._folders[-1])
 
     def _refuse(self, resource: Resource) -> None:
         """Raises `MachineError` when an open entry of another journal claims the same."""
@@ -345,7 +343,7 @@ def read_all(*folders: Path) -> Iterator[Record]:
         damaged: list[str] = []
         # What is behind the last end of a line was being written: its change was not made.
         for place, line in enumerate(text.split("\n")[:-1], start=1):
-            match row := _row(line):
+            match row := json_object(line):
                 case {"owner": {"pid": int(pid), "started": int(started)}, "boot_id": boot}:
                     owner, rebooted = Owner(pid, started), boot != now
                     theirs = row.get("machine_id")
@@ -453,15 +451,6 @@ def _refuse_another(task: str, folders: Sequence[Path]) -> None:
             raise MachineError(
                 f"another {task} runs, process {record.owner.pid}: wait until it has ended"
             )
-
-
-def _row(line: str) -> dict[str, object]:
-    """One line; empty when it is damaged."""
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, object]", content) if isinstance(content, dict) else {}
 
 
 def _start_time(pid: int) -> int | None:

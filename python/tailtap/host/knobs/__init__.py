@@ -36,11 +36,12 @@ FILES = (
 )
 
 
-def _built_in() -> dict[str, Knob]:
-    return {knob.name: knob for file in FILES for knob in file.ROWS}
-
-
-TABLE: Registry[Knob] = Registry("knob", "tailtap.knobs", Knob, _built_in)
+TABLE: Registry[Knob] = Registry(
+    "knob",
+    "tailtap.knobs",
+    Knob,
+    lambda: {knob.name: knob for file in FILES for knob in file.ROWS},
+)
 """Every row by its name, those of other packages included."""
 KNOBS: tuple[Knob, ...] = tuple(
     sorted((knob for _, knob in TABLE.working()), key=lambda knob: GROUPS.index(knob.group))

@@ -374,8 +374,8 @@ def _newest(ours: Fields, others: Mapping[str, Fields]) -> str | None:
         for name, entry in others.items()
         if entry.get("machine-id") == ours.get("machine-id") and _flavour(entry) == _flavour(ours)
     ]
-    name = max(same, key=lambda name: _order(_version(others[name])), default=None)
-    if name is None or _order(_version(others[name])) <= _order(_version(ours)):
+    name = max(same, key=lambda name: by_version(_version(others[name])), default=None)
+    if name is None or by_version(_version(others[name])) <= by_version(_version(ours)):
         return None
     return name
 
@@ -384,7 +384,7 @@ def _version(entry: Fields) -> str:
     return (entry.get("version") or [""])[-1]
 
 
-def _order(version: str) -> list[tuple[int, str]]:
+def by_version(version: str) -> list[tuple[int, str]]:
     """Versions by their numbers; a part behind ``~``, or ``-rc``, is before what it leads to."""
     parts = re.findall(r"\d+|[a-z]+|~", version.replace("-rc", "~rc"))
     ranks = {"~": (-3, "")}

@@ -12,6 +12,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tailtap.base.errors import MachineError
@@ -96,22 +97,18 @@ def _precise(device: int) -> list[Reading]:
     return [Reading(realtime - PRECISE_NS, card, realtime + PRECISE_NS)]
 
 
-def _extended(device: int) -> list[Reading]:
+def _repeated(device: int, request: int, room: int, step: int) -> list[Reading]:
+    """Readings that begin every `step` times, of which an answer has `room`."""
     head = struct.pack("4I", SAMPLES, 0, 0, 0)
-    times = _asked(device, _EXTENDED, head + bytes(3 * _MOST * _TIME.size))[1:]
-    return [Reading(*times[at : at + 3]) for at in range(0, 3 * SAMPLES, 3)]
-
-
-def _plain(device: int) -> list[Reading]:
-    head = struct.pack("4I", SAMPLES, 0, 0, 0)
-    times = _asked(device, _PLAIN, head + bytes((2 * _MOST + 1) * _TIME.size))[1:]
-    return [Reading(*times[at : at + 3]) for at in range(0, 2 * SAMPLES, 2)]
+    times = _asked(device, request, head + bytes(room * _TIME.size))[1:]
+    return [Reading(*times[at : at + 3]) for at in range(0, step * SAMPLES, step)]
 
 
 _WAYS: dict[ReadBy, Callable[[int], list[Reading]]] = {
     "precise": _precise,
-    "extended": _extended,
-    "plain": _plain,
+    "extended": partial(_repeated, request=_EXTENDED, room=3 * _MOST, step=3),
+    # The system's clock is read between all readings of the card's.
+    "plain": partial(_repeated, request=_PLAIN, room=2 * _MOST + 1, step=2),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter, ValidationError
 
-from tailtap.base.document import KeyPath, explain
+from tailtap.base.document import explain
 from tailtap.base.errors import InputError, WrongValue, shown
 from tailtap.base.schema import Rate, Strict, Time, Written
 from tailtap.base.units import format_rate, format_time
@@ -164,15 +164,9 @@ def parse_pattern(text: str) -> Constant | Burst | Poisson | OnOff | Ramp:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = f"{first['loc'][-1]}: " if first["loc"] else ""
-        raise WrongValue(
-            "--pattern", text, f"{where}{explain(first, first['loc'], _keys_of)}"
-        ) from error
+        told = explain(first, first["loc"], lambda path: [*PATTERNS[str(path[0])].model_fields])
+        raise WrongValue("--pattern", text, f"{where}{told}") from error
     return pattern
-
-
-def _keys_of(path: KeyPath) -> list[str]:
-    """The keys of the pattern whose kind `path` begins with."""
-    return [*PATTERNS[str(path[0])].model_fields]
 
 
 def describe(content: Mapping[str, Any]) -> str:

@@ -244,10 +244,7 @@ def nodes_of(pid: int, proc: Path = PROC) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     for one in _family(pid, proc):
-        text = ""
-        with contextlib.suppress(OSError):
-            text = (proc / str(one) / "numa_maps").read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines():
+        for line in (read_text(proc / str(one) / "numa_maps") or "").splitlines():
             words = dict(word.partition("=")[::2] for word in line.split())
             if "anon" not in words and "huge" not in words:
                 continue

@@ -39,17 +39,18 @@ class Neighbour(Kind, Protocol):
         """The same as it came to be."""
 
 
-def _built_in() -> Mapping[str, Neighbour]:
-    return {
+NEIGHBOURS: Registry[Neighbour] = Registry(
+    "neighbour",
+    "tailtap.neighbours",
+    Neighbour,
+    lambda: {
         "cpu": Processor(),
         "cache": Cache(),
         "memory": Memory(),
         "interrupts": Interrupts(),
         "packets": Packets(),
-    }
-
-
-NEIGHBOURS: Registry[Neighbour] = Registry("neighbour", "tailtap.neighbours", Neighbour, _built_in)
+    },
+)
 """Every kind of neighbour by its name in the experiment file."""
 
 READY_SECONDS = 30.0

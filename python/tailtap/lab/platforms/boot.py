@@ -87,12 +87,12 @@ def check_host_kernel(wanted: str | None, root: Path = ROOT, key: str = "kernel"
     if wanted == VANILLA:
         raise MachineError(f"{runs}, not a vanilla one: boot one without PREEMPT_RT")
     version = version_of(wanted, root) if "/" in wanted else wanted
-    if not _same(version, kernel.release):
+    if not is_release(version, kernel.release):
         raise MachineError(f"{runs}, not {version}: boot that one{guest}")
     return told
 
 
-def _same(version: str, release: str) -> bool:
+def is_release(version: str, release: str) -> bool:
     """Whether `version` is `release` or the beginning of it, up to a dot or a dash."""
     return release == version or release.startswith((f"{version}.", f"{version}-"))
 

@@ -240,17 +240,11 @@ class Graph:
 
     def node(self, name: str) -> Node:
         """The node of this name. Raises `KeyError`."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        raise KeyError(name)
+        return {node.name: node for node in self.nodes}[name]
 
     def flow(self, name: str) -> Flow:
         """The flow of this name. Raises `KeyError`."""
-        for flow in self.flows:
-            if flow.name == name:
-                return flow
-        raise KeyError(name)
+        return {flow.name: flow for flow in self.flows}[name]
 
     def peer(self, port: Port) -> Port:
         """The port at the other end of a port's link. Raises `KeyError`."""

@@ -137,7 +137,8 @@ def line(
     between = tuple(Port(one.name, port) for one in duts for port in (DUT_INGRESS, DUT_EGRESS))
     inner = [Link(ends, mtu) for ends in zip(between[1::2], between[2::2], strict=False)]
     if cables is not None and cables.generator is not None:
-        require_one_way(both_ways=both_ways)
+        if both_ways:
+            raise InputError(_BOTH_WAYS)
         way = (_SENDING, _FIRST_TAP, *between, _FROM, _BACK)
         beside_it = split(way, mtu, cables, cables.generator)
         flow = Flow(FORWARD, way, (_FIRST_TAP, _FROM))
@@ -168,12 +169,6 @@ def with_queues(graph: Graph, senders: Mapping[str, int]) -> Graph:
         for link in graph.links
     ]
     return replace(graph, links=tuple(links))
-
-
-def require_one_way(*, both_ways: bool) -> None:
-    """Raises `InputError` for traffic that cables with splitters cannot have stamped."""
-    if both_ways:
-        raise InputError(_BOTH_WAYS)
 
 
 def beside(

@@ -12,7 +12,6 @@ from tailtap.host.cpu.cpus import usable
 from tailtap.host.facts.needs import require_root
 from tailtap.host.facts.timekeeping import require_kernel_clock
 from tailtap.lab.instruments.tracer import spare_cpu
-from tailtap.lab.served import Server
 from tailtap.measure.observe.interfaces import Interface, Xdp, look_at, xdp_of, xdp_words
 from tailtap.measure.observe.look import (
     PACKETS,
@@ -153,7 +152,8 @@ def _serving(options: Options, came: Interface, left: Interface, looked: Looked)
         said.append("where packets are served was told by --cpus")
         for row in rows:
             row.cpus = cpus
-        servers = [_on(one, cpus) for one in servers]
+        # Where there is but one server, it is on all CPUs that are traced.
+        servers = [replace(one, cpus=cpus) if one.cpus else one for one in servers]
     unknown = [] if options.cpus and options.served else list(found.unknown)
     return Serving(
         servers=servers,
@@ -170,8 +170,3 @@ def _said(options: Options, cpus: Sequence[int]) -> Iterator[ObservedServer]:
     for one in options.served:
         threads = {str(pid): "" for pid in one.served.pids}
         yield ObservedServer(by=one.served.by, cpus=list(one.cpus or cpus), threads=threads)
-
-
-def _on(server: Server, cpus: Sequence[int]) -> Server:
-    """A server of several, on other CPUs; where it is the only one it is on all that are traced."""
-    return replace(server, cpus=cpus) if server.cpus else server

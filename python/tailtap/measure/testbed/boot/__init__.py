@@ -354,7 +354,9 @@ class Grub:
         program = self._require(host)
         kernel, *initrd = brought(host, files, self._files)
         # The path as GRUB sees it, from the root of the file system that the files are in.
-        seen = [self._seen(host, program, path) for path in (kernel, *initrd)]
+        seen = [
+            host.run([f"{program}-mkrelpath", path]).stdout.strip() for path in (kernel, *initrd)
+        ]
         uuid = self._probe(host, program, "fs_uuid", str(PurePosixPath(kernel).parent))
         self._edit(host, entry(files.line, uuid, seen))
         host.run([f"{program}-editenv", f"{self._folder}/grubenv", "set", f"next_entry={ENTRY}"])
@@ -411,9 +413,6 @@ class Grub:
 
     def _probe(self, host: FarHost, program: str, what: str, path: str) -> str:
         return host.run([f"{program}-probe", f"--target={what}", path]).stdout.strip()
-
-    def _seen(self, host: FarHost, program: str, path: str) -> str:
-        return host.run([f"{program}-mkrelpath", path]).stdout.strip()
 
     def _edit(self, host: FarHost, text: str) -> None:
         host.run(["sh", "-c", _EDIT, "edit", f"{self._folder}/custom.cfg", text])

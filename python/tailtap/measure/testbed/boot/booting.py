@@ -22,8 +22,9 @@ from typing import NoReturn
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.locks import wait_until
 from tailtap.host.containers.cgroups import HIERARCHY
+from tailtap.host.knobs.line import by_version
 from tailtap.lab.platforms import boot
-from tailtap.lab.platforms.boot import RT, VANILLA
+from tailtap.lab.platforms.boot import RT, VANILLA, is_release
 from tailtap.measure.boots import Wanted
 from tailtap.measure.roles import Stations
 from tailtap.measure.roles.here import Here
@@ -135,24 +136,15 @@ def _installed(name: str, files: list[str], default: str, wanted: str | None) ->
         found = [one for one in releases if (one in realtime) == (wanted == RT)]
         found = [default] if default in found else found
     else:
-        found = [
-            one for one in releases if one == wanted or one.startswith((f"{wanted}.", f"{wanted}-"))
-        ]
+        found = [one for one in releases if is_release(wanted, one)]
     if not found:
         raise MachineError(
             f"dut.kernel: {name} has no kernel {wanted or default} in /boot: it has "
             f"{', '.join(releases) or 'none'}: install it there, or boot a live image with "
             "`boot.images`"
         )
-    newest = max(found, key=_by_version)
+    newest = max(found, key=by_version)
     return f"/boot/vmlinuz-{newest}", newest
-
-
-def _by_version(release: str) -> list[tuple[int, str]]:
-    return [
-        (int(part), "") if part.isdigit() else (-1, part)
-        for part in re.findall(r"\d+|\D+", release)
-    ]
 
 
 def verify(name: str, before: str, now: Told, files: Files) -> None:
