@@ -11,7 +11,6 @@ logins are told and answered up to a limit. ipmitool and pyghmi's client are the
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal, Protocol
@@ -20,12 +19,12 @@ from pydantic import BaseModel
 
 from tailtap.base.errors import Check
 from tailtap.base.registry import Kind, OwnKind, Registry
+from tailtap.measure.testbed.power import Power, State
 from tailtap.remote import ProgramMissing
 from tailtap.remote.local import require_program
 
 __all__ = ["DEVICES", "MACHINES", "BootDevice", "Machine", "MachineKind", "State"]
 
-State = Literal["on", "off"]
 BootDevice = Literal["default", "network", "disk", "optical", "floppy"]
 DEVICES: Mapping[BootDevice, int] = {
     "default": 0,
@@ -86,20 +85,10 @@ class MachineKind(Kind, Protocol):
         ...
 
 
-class Switches(abc.ABC):
+class Switches(Power):
     """A machine that is switched off and on to begin anew, and keeps the boot device it is told."""
 
     _device: BootDevice = "default"
-
-    @abc.abstractmethod
-    def on(self) -> None: ...
-
-    @abc.abstractmethod
-    def off(self) -> None: ...
-
-    def cycle(self) -> None:
-        self.off()
-        self.on()
 
     def reset(self) -> None:
         self.cycle()

@@ -65,17 +65,12 @@ class Domain(Switches):
         """Off is shut off or crashed; all else is on: also paused and shutting down."""
         return "off" if self._run("domstate", seconds=ASK_SECONDS).strip() in OFF else "on"
 
-    def on(self) -> None:
-        if self.status() == "off":
-            self._run("start")
-
-    def off(self) -> None:
-        if self.status() == "on":
-            try:
-                self._run("destroy")
-            except CommandFailed:  # it may have ended by itself
-                if self.status() == "on":
-                    raise
+    def switch(self, wanted: State) -> None:
+        try:
+            self._run("start" if wanted == "on" else "destroy")
+        except CommandFailed:  # it may have ended by itself
+            if self.status() != wanted:
+                raise
 
     def reset(self) -> None:
         self._run("reset")

@@ -48,13 +48,8 @@ class Container(Switches):
         told = self._run("lxc-info", "-s", "-H", seconds=ASK_SECONDS).strip()
         return "off" if told == STOPPED else "on"
 
-    def on(self) -> None:
-        if self.status() == "off":
-            self._run("lxc-start", "-d")
-
-    def off(self) -> None:
-        if self.status() == "on":
-            self._run("lxc-stop", "-k")
+    def switch(self, wanted: State) -> None:
+        self._run(*(("lxc-start", "-d") if wanted == "on" else ("lxc-stop", "-k")))
 
     def shutdown(self) -> None:
         self._run("lxc-stop", "--nokill", "--nowait")

@@ -279,9 +279,20 @@ undisturbed_latencies: Decorator = click.option(
 """The option --undisturbed."""
 
 
+def together(*options: Decorator) -> Decorator:
+    """Arguments and options as one decorator, in this order."""
+
+    def declare(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return declare
+
+
 def measuring(*, resume: str) -> Decorator:
     """The options --set, --out and --resume; `resume` is the help of the last."""
-    options: list[Decorator] = [
+    return together(
         click.option(
             "--set",
             "set_",
@@ -296,37 +307,25 @@ def measuring(*, resume: str) -> Decorator:
             is_flag=True,
             help=resume,
         ),
-    ]
-
-    def declare(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return declare
+    )
 
 
-def watched(function: Function) -> Function:
-    """The options --live and --metrics."""
-    options = [
-        click.option(
-            "--live",
-            is_flag=True,
-            help="Show the numbers so far in the terminal, and on a page whose address is printed. "
-            "The taps then write every second, and a thread counts at low priority off the "
-            "device's CPUs (docs/howto/live.md).",
-        ),
-        click.option(
-            "--metrics",
-            metavar="[HOST]:PORT",
-            help="Give the numbers so far as OpenMetrics at http://HOST:PORT/metrics; ':9400' "
-            "listens on all addresses.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
+watched: Decorator = together(
+    click.option(
+        "--live",
+        is_flag=True,
+        help="Show the numbers so far in the terminal, and on a page whose address is printed. "
+        "The taps then write every second, and a thread counts at low priority off the "
+        "device's CPUs (docs/howto/live.md).",
+    ),
+    click.option(
+        "--metrics",
+        metavar="[HOST]:PORT",
+        help="Give the numbers so far as OpenMetrics at http://HOST:PORT/metrics; ':9400' "
+        "listens on all addresses.",
+    ),
+)
+"""The options --live and --metrics."""
 
 on_testbed = click.option(
     "--testbed",

@@ -9,7 +9,7 @@ from tailtap.analysis.evaluation.flows import heavy_loss
 from tailtap.base.units import format_rate, format_time, ranges
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.instruments.observing import Warning, warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.roles import Brought, OfFlow
 from tailtap.records.datapath import Generator, GeneratorRecord, Tapped
@@ -73,7 +73,7 @@ def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[N
         return found
     return [
         *notices([_unreached(sent, measured, traffic)]),
-        *(warning for warning in found if warning.code not in FOLLOWING),
+        *(one for one in found if one.code not in FOLLOWING),
     ]
 
 
@@ -93,7 +93,7 @@ def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) 
         return []
     what = "packets with an id" if requests is None else "requests"
     return [
-        _warning(
+        warning(
             "generator-rate",
             f"the ingress tap saw {packets} {what} at {format_rate(rate)} where "
             f"traffic.rate is {format_rate(traffic.rate)}: the run is invalid; change "
@@ -122,17 +122,13 @@ def lost_heavily(
         has_dut=experiment.traits.has_dut,
         dropped=_dropped(sent, softnet),
     )  # fmt: skip
-    return [] if found is None else [_warning(found.code, found.message)]
-
-
-def _warning(code: str, message: str) -> Warning:
-    return {"code": code, "message": message}
+    return [] if found is None else [warning(found.code, found.message)]
 
 
 def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     shared = {*experiment.dut.cpus, *_receiving(measured)} & set(experiment.senders)
     if experiment.traits.has_dut and shared:
-        yield _warning(
+        yield warning(
             "shared-cpu",
             f"generator and DuT share CPU {ranges(shared)}: the latency includes the generator's "
             "work; give them different CPUs with traffic.cpu, dut.cpus and dut.irq",
@@ -182,7 +178,7 @@ def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
         f": the run is invalid; set traffic.rate below {reached}, or give the generator its own CPU"
     )
     followed = list(_followed(sent, measured))
-    return _warning("generator-rate", text + (f"; {', '.join(followed)}" if followed else ""))
+    return warning("generator-rate", text + (f"; {', '.join(followed)}" if followed else ""))
 
 
 def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
@@ -204,19 +200,19 @@ def _dropped(sent: Sent, softnet: Mapping[str, Mapping[str, int]]) -> int:
 
 def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:
     if generator.failed:
-        yield _warning(
+        yield warning(
             "failed-sends",
             f"{generator.failed} packets could not be sent: they are not in the ingress capture",
         )
     if without := generator.without_id:
-        yield _warning(
+        yield warning(
             "without-id",
             f"{without} of the {generator.sent} packets sent have no id, as they are no UDP: "
             "they load the DuT and are not measured",
         )
     slip = slipped(generator, slip_limit)
     if slip is not None:
-        yield _warning(
+        yield warning(
             "generator-slip",
             f"{slip}: the run is invalid; lower traffic.rate, or give the generator its own CPU",
         )
@@ -228,13 +224,13 @@ def _counted(traffic: Traffic, sent: Sent) -> Iterator[Warning]:
         return
     said, tap = sent.generator.known.sent, sent.taps[INGRESS]
     if said is None:
-        yield _warning(
+        yield warning(
             "generator-count",
             f"the generator printed nothing that fits {traffic.external.sent!r}: change "
             "traffic.external.sent, or leave it out",
         )
     elif said != tap.seen:
-        yield _warning(
+        yield warning(
             "generator-count",
             f"the generator says that it sent {said:,} packets, and the ingress tap saw "
             f"{tap.seen:,} with an id: the others were lost before the device, have no "
@@ -255,7 +251,7 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     cpus = sorted(_receiving(measured) or dut.cpus)
     processed = sum(softnet.get(str(cpu), {}).get("processed", 0) for cpu in cpus)
     if processed < arrived:
-        yield _warning(
+        yield warning(
             "work-elsewhere",
             f"CPUs {cpus} received {processed} of {arrived} packets: the rest of the DuT's work "
             "ran on other CPUs",
@@ -269,7 +265,7 @@ def _interrupted_elsewhere(cpus: Sequence[int], measured: Measured) -> Iterator[
     left = [row for row in measured.found.card_interrupts.values() if not row.cpus]
     handling = {int(cpu) for row in left for cpu in row.handled}
     if not handling <= set(cpus):
-        yield _warning(
+        yield warning(
             "work-elsewhere",
             f"the cards interrupted CPUs {sorted(handling)}, where the kernel let them, and "
             f"dut.cpus are {sorted(cpus)}: the rest of the DuT's work ran on other CPUs",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tailtap.cli.command import known
+from tailtap.cli.command import Decorator, Function, known, together
 
 if TYPE_CHECKING:
     from tailtap.host.knobs.tree import Purpose
 
-Function = Callable[..., Any]
 ROLES = ("bare-metal", "container", "vm-host", "vm-guest", "generator")
 """Those of `tailtap.host.knobs.tree`, spelled here as they take long to import."""
 
@@ -26,7 +24,7 @@ def _knobs_and_groups() -> list[str]:
     return [*GROUPS, *(knob.name for knob in KNOBS)]
 
 
-also_option: Callable[[Function], Function] = click.option(
+also_option: Decorator = click.option(
     "--with",
     "also",
     multiple=True,
@@ -36,7 +34,7 @@ also_option: Callable[[Function], Function] = click.option(
 )
 
 
-def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def purpose_options(function: Function) -> Function:
     """Add the names of knobs, and options that say what this machine is to be ready for.
 
     The function gets these as `tree` and `purpose`.
@@ -57,7 +55,7 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
         purpose = Purpose.of(tree, role, cpus, housekeeping, interface or None)
         return function(tree=tree, purpose=purpose, **others)
 
-    options = (
+    return together(
         click.argument(
             "names",
             nargs=-1,
@@ -91,11 +89,7 @@ def purpose_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="A network interface of the packets; may be repeated. By default all with a "
             "device.",
         ),
-    )
-    declared: Callable[..., Any] = of_purpose
-    for option in reversed(options):
-        declared = option(declared)
-    return declared
+    )(of_purpose)
 
 
 def sentence(purpose: Purpose) -> str:

@@ -22,6 +22,11 @@ Warning = Mapping[str, str]
 """``{"code", "message"}``: why a measurement may not be what it seems."""
 
 
+def warning(code: str, message: str) -> Warning:
+    """A warning as instruments tell it."""
+    return {"code": code, "message": message}
+
+
 class Links(Protocol):
     """The links that a measurement hangs on."""
 

@@ -31,8 +31,8 @@ from tailtap.base.units import format_count
 from tailtap.host.cpu.cpus import away_from
 from tailtap.host.facts import environment
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
-from tailtap.lab.instruments.observing import Warning
-from tailtap.lab.instruments.taps.inline import of_tap, warning
+from tailtap.lab.instruments.observing import Warning, warning
+from tailtap.lab.instruments.taps.inline import of_tap
 from tailtap.lab.instruments.tracer import EVENTS
 from tailtap.lab.instruments.tracer import RECORD as TRACE
 from tailtap.measure.beside import Beside, kept_to, other_measurements

@@ -20,7 +20,7 @@ from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.observing import Warning
+from tailtap.lab.instruments.observing import Warning, warning
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.instruments.taps.kinds import NEVER, NOWHERE, PCAP, STAMP_BYTES, STAMPS, Stamped
 from tailtap.lab.instruments.taps.links import At, TapLink
@@ -377,8 +377,3 @@ def of_deferral(*, cables: bool, passive: bool = False) -> Iterator[Warning]:
 
 def _deferred(message: str) -> Warning:
     return warning("egress-deferred", message)
-
-
-def warning(code: str, message: str) -> Warning:
-    """A warning as instruments tell it."""
-    return {"code": code, "message": message}
