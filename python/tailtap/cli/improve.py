@@ -39,7 +39,7 @@ FORMATS = {"tuned": "tuned.conf", "sysctl": "sysctl.conf", "ansible": "ansible.y
         ),
         (
             "sudo tailtap improve examples/improve.yaml --keep --export tuned",
-            "with the requirement of the file; leave what helped set, and write it for tuned",
+            "with the file's requirement; keep what helped, and write it for tuned",
         ),
         (
             "sudo tailtap improve --observe eth0 eth1 --require 'p99 < 1 ms' --for '20 s'",

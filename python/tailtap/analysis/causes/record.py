@@ -379,9 +379,10 @@ def estimate_words(causes: Iterable[Named], without: Without) -> str:
     names = ", ".join(map(str, causes))
     now, worst = format_time(without.measured_ns), format_time(without.measured_worst_ns)
     then, left = (_at_most(ns, without) for ns in (without.percentile_ns, without.worst_ns))
+    most = f"from {worst} to {left}" if left != worst else f"stays {worst}"
     return (
         f"estimate without {names}: {label(without.p)} falls from {now} to {then}, the maximum "
-        f"from {worst} to {left}, if nothing else takes that time"
+        f"{most}, if nothing else takes that time"
     )
 
 

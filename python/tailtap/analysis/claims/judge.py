@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import structs
 
 from tailtap.analysis.claims.model import Claim
-from tailtap.analysis.compare.configurations import Configuration
+from tailtap.analysis.compare.configurations import Configuration, exclusions
 from tailtap.analysis.compare.gate import p_above, p_below, smallest_one_sided
 from tailtap.analysis.compare.ranking import Standing, shift_of, values_of
 from tailtap.analysis.compare.significance import ratio_text
@@ -182,10 +182,9 @@ def _compared(
         return found
     sizes = len(new.values), len(base.values)
     found.runs, found.against_runs = sizes
-    out = [run for run in (*members, *partners) if run.excluded]
-    left = "; ".join(f"{run.slug} is left out: {run.excluded}" for run in out[:2])
+    left = "; ".join(exclusions((*members, *partners)))
     if not all(sizes):
-        found.reason = left
+        found.reason = f"left out: {left}"
         return found
     shift = shift_of(new, base)
     found.ratio, found.low, found.high = shift.ratio, shift.low, shift.high
@@ -199,7 +198,7 @@ def _compared(
         found.answer = _answer(claim, new, base, of)
         undecided = ": the runs scatter too much to tell" * (found.answer == "not shown")
         found.reason = f"{told}{undecided}"
-    found.reason += f" ({left})" if left else ""
+    found.reason += f" (left out: {left})" if left else ""
     return found
 
 

@@ -229,7 +229,8 @@ def _under(ranking: Ranking) -> str:
         reach = smallest_p(most, most)
         why = ""
         if reach > ALPHA:
-            why = f" ({most} against {most} repeats can reach p = {reach:.2g} at best)"
+            repeats = format_count(most, "repeat")
+            why = f" ({most} against {repeats} can reach p = {reach:.2g} at best)"
         return f"{where}: no difference is shown between {who}{why}"
     (found,) = first
     best = f"{found.configuration.label}{_worst(found)}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tailtap.analysis.compare.checks import advise, check
-from tailtap.analysis.compare.configurations import Configuration, Load, gather
+from tailtap.analysis.compare.configurations import Configuration, Load, exclusions, gather
 from tailtap.analysis.compare.ranking import RULE, Pair, Ranking, Standing, needed, rank
 from tailtap.analysis.compare.resources import common_cache, counters, judge, resources
 from tailtap.analysis.compare.significance import ALPHA, percentile_text, ratio_text
@@ -96,9 +96,8 @@ def _require_two(runs: Sequence[Run], loads: Sequence[Load]) -> None:
     if any(len(load.ranked) > 1 for load in loads):
         return
     good = [(load, configuration) for load in loads for configuration in load.ranked]
-    left = [f"{run.slug}: {run.excluded}" for run in runs if run.excluded]
-    more = ", …" if len(left) > _REASONS else ""
-    why = f" (left out: {'; '.join(left[:_REASONS])}{more})" if left else ""
+    left = "; ".join(exclusions(runs))
+    why = f" (left out: {left})" if left else ""
     labels = list(dict.fromkeys(configuration.label for _, configuration in good))
     if not good:
         raise InputError(f"no run of a device can be compared{why}; measure again, or give others")
@@ -167,9 +166,8 @@ def _warnings(
 
 def doubts(runs: Sequence[Run]) -> Iterator[Notice]:
     """Which runs are left out, and which warnings the others have."""
-    for run in runs:
-        if run.excluded:
-            yield Notice("left-out", f"{run.slug} is left out: {run.excluded}")
+    for left in exclusions(runs):
+        yield Notice("left-out", f"left out: {left}")
     codes = Counter(
         code
         for run in runs
@@ -240,7 +238,7 @@ def notices(ranking: Ranking) -> Iterator[Notice]:
         repeats = [len(standing.values) for standing in ranking.standings]
         yield Notice(
             "few-repeats",
-            f"{where}: {min(repeats)} repeats are too few for {len(untestable)} of "
+            f"{where}: too few repeats ({min(repeats)}) for {len(untestable)} of "
             f"{format_count(len(ranking.pairs), 'comparison')}, whatever the latencies",
         )
 

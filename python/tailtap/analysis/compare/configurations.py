@@ -9,7 +9,7 @@ Own runs have it in `run.json`, published runs in the names of their folders.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from tailtap.analysis.runs.groups import group, label_parts
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_rate
+from tailtap.base.units import format_count, format_rate
 from tailtap.records.machine import BUILT_IN, Traits
 
 #: Parameters of the traffic that are no part of the load: generator, duration, limits.
@@ -37,6 +37,8 @@ _DECIDES = {"platform": "platform", "forwarder": "forwarder", "kernel": "kernel"
 BESIDE = "tap."
 #: The name of the DuT's first port in the platform's facts about cards.
 INGRESS = "tt-in"
+#: So many of the runs that are left out for one reason are named.
+NAMED = 3
 _PUBLISHED_PLATFORMS = {"bare-metal": "bare-metal", "vm": "vm", "container": "container"}
 _TUNED = re.compile(r"(vanilla|rt|nohz)[-/](non-optimized|optimized)(?:/|$)")
 _SCENARIO = re.compile(r"scenario(\d)(-l3)?(?:/|$)")
@@ -171,6 +173,17 @@ class Load:
     def ranked(self) -> tuple[Configuration, ...]:
         """Those that can be ranked: devices with at least one good run."""
         return tuple(found for found in self.configurations if found.runs and not found.wire)
+
+
+def exclusions(runs: Iterable[Run]) -> Iterator[str]:
+    """Which runs are left out, and why: those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for run in runs:
+        if run.excluded:
+            reasons.setdefault(run.excluded, []).append(run.slug)
+    for why, slugs in reasons.items():
+        more = format_count(len(slugs) - NAMED, "more run")
+        yield f"{', '.join(slugs[:NAMED])}{f' and {more}' if slugs[NAMED:] else ''}: {why}"
 
 
 def gather(runs: Sequence[Run]) -> list[Load]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tailtap.analysis.evaluation.values import Column, Exceedances, Losses, Pair
-from tailtap.base.units import format_time
+from tailtap.base.units import format_share, format_time
 from tailtap.records.evaluation import LossPattern
 
 CHANCE = 1e-4
@@ -202,7 +202,8 @@ def _in_time(losses: Losses, arrivals: Arrivals, late: Exceedances) -> list[Loss
     busy = packets > median
     if share := _beyond_chance(lost, packets, busy):
         text = (
-            f"loss comes with load: {share[0]:.0%} of the lost packets, and {share[1]:.0%} of all, "
+            f"loss comes with load: {format_share(share[0])} of the lost packets, and "
+            f"{format_share(share[1])} of all, "
             f"came at more than {median * 1e9 / width_ns:,.0f} packets a second"
         )
         found.append(LossPattern(kind="load", lost=int(lost[busy].sum()), text=text))
@@ -217,9 +218,9 @@ def _in_time(losses: Losses, arrivals: Arrivals, late: Exceedances) -> list[Loss
         longest = int(late.latency_ns.argmax())
         at = (int(late.ingress_ns[longest]) - int(starts[0])) / 1e9
         text = (
-            f"loss comes with stalls: {share[0]:.0%} of the lost packets, and {share[1]:.0%} of "
-            f"all, came while one waited for {format_time(int(late.latency_ns.min()))} or more, "
-            f"the longest at {at:.6f} s"
+            f"loss comes with stalls: {format_share(share[0])} of the lost packets, and "
+            f"{format_share(share[1])} of all, came while one waited for "
+            f"{format_time(int(late.latency_ns.min()))} or more, the longest at {at:.6f} s"
         )
         found.append(LossPattern(kind="stall", lost=int(lost[during].sum()), text=text))
     return found

@@ -20,7 +20,7 @@ from tailtap.analysis.tail.gpd import (
     second_population,
 )
 from tailtap.analysis.tail.peaks import Bursts, Part, Threshold, decluster, with_run_length
-from tailtap.base.units import exact_time, format_rate, format_time
+from tailtap.base.units import exact_time, format_rate, format_share, format_time
 from tailtap.records.record import Notice
 from tailtap.records.tail import GoodnessRecord, LevelCheck, LevelRecord
 
@@ -141,13 +141,14 @@ def assess(
     found = replace(found, latency=latency, exceedances=count)
     if count > peaks.MOST * fitted.packets:
         return found.with_flag(
-            "no-tail", f"{count / fitted.packets:.0%} of the packets exceed it: that is no tail"
+            "no-tail",
+            f"{format_share(count / fitted.packets)} of the packets exceed it: that is no tail",
         )
     if loss * fitted.packets > LOSS * count:
         return found.with_flag(
             "loss",
-            f"{loss:.2%} of the packets were lost, more than a tenth of the share over the "
-            "threshold, and their latency is unknown: measure where less is lost",
+            f"{format_share(loss)} of the packets were lost, more than a tenth of the share over "
+            "the threshold, and their latency is unknown: measure where less is lost",
         )
     bursts = decluster(fitted.position[over])
     found = replace(found, bursts=bursts)
@@ -208,7 +209,7 @@ def _diagnose(found: Assessment, excesses: Excesses, tick: float) -> Assessment:
         found = found.with_flag(
             "few-bursts",
             f"{excesses.n} clusters are few: 95 % intervals held in as few as "
-            f"{coverage(excesses.n):.1%} of simulations (docs/explanation/model.md)",
+            f"{format_share(coverage(excesses.n))} of simulations (docs/explanation/model.md)",
         )
     return found
 

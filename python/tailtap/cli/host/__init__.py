@@ -96,5 +96,6 @@ def sentence(purpose: Purpose) -> str:
     """The purpose in words."""
     from tailtap.base.units import ranges
 
-    cores = f"CPUs {ranges(purpose.cpus)}" if purpose.cpus else "no CPU of its own"
-    return f"{purpose.role}, device on {cores}, everything else on {ranges(purpose.housekeeping)}"
+    cores = f"CPU {ranges(purpose.cpus)}" if purpose.cpus else "no CPU of its own"
+    rest = ranges(purpose.housekeeping)
+    return f"{purpose.role}: the device on {cores}, everything else on CPU {rest}"

@@ -195,7 +195,7 @@ def try_in_lab(
             lab.wait_until_up()
             found = attempt(dut, Setting(lab, Path(folder), {FORWARD: Traffic()}))
         except TailtapError as error:
-            yield Check(AREA, name, "missing", str(error), remedy, required)
+            yield Check(AREA, name, "missing", str(error.but(remedy="")), remedy, required)
             return
     yield Check(AREA, name, "ok", found, required=required)
 

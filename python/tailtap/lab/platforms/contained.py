@@ -143,7 +143,7 @@ class ContainerPlatform(BareMetal):
                 [made] = self.start(lab, [spec])
         except MachineError as error:
             remedy = f"apt-get install {self.packages}, on a kernel with cpuset control groups"
-            yield Check(area, name, "missing", str(error), remedy)
+            yield Check(area, name, "missing", str(error.but(remedy="")), remedy)
             return
         version = made.facts["cgroup"]["cpuset"]["version"]
         started = format_time(round(made.facts["start_ns"], -6))

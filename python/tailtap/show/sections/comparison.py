@@ -7,7 +7,7 @@ from functools import partial
 
 from tailtap.analysis.compare.significance import rank_text
 from tailtap.analysis.runs.text import number_text
-from tailtap.base.units import format_time, format_us
+from tailtap.base.units import format_share, format_time, format_us
 from tailtap.records.compare import (
     CompareRecord,
     Configured,
@@ -296,7 +296,7 @@ def _traits(load: str, rank: str, found: Configured) -> Row:
         rank,
         f"{summary.models} of {summary.runs}" if summary else "",
         "" if bursts is None else f"{bursts:.2f}",
-        "" if bounded is None else f"{bounded:.0%}",
+        "" if bounded is None else format_share(bounded),
         "" if used.cpus is None else f"{used.cpus:.2f} of {used.reserved}",
         "" if used.cpu_ns is None else f"{used.cpu_ns / 1000:.2f}",
         "" if used.memory is None else f"{used.memory / 1e6:,.1f} MB",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.tail.analysis import OF_RUN
-from tailtap.base.units import exact_time, format_rate, format_us, format_wait
+from tailtap.base.units import exact_time, format_rate, format_share, format_us, format_wait
 from tailtap.records.tail import (
     ExpectedRecord,
     ModelledRun,
@@ -83,7 +83,7 @@ def repeats_table(rows: Sequence[RepeatsRow], *, papers: bool) -> Table:
                 str(one.runs),
                 "" if papers else str(one.models),
                 None if bursts is None else f"{bursts:.2f}",
-                None if bounded is None else f"{bounded:.1%}",
+                None if bounded is None else format_share(bounded),
             )
             for one, bursts, bounded in shown
         ),
@@ -190,7 +190,7 @@ def _chances(found: ModelledRun, names: Sequence[str]) -> Iterator[str]:
         yield "(…): too few clusters for 95 %, or they come unevenly"
     for name, one in zip(names, found.forecasts, strict=True):
         share = one.exceeded  # never called certain
-        chance = "more than 99.9 %" if share > 0.999 else f"{share:.1%}".replace("%", " %")
+        chance = "more than 99.9 %" if share > 0.999 else format_share(share)
         yield (
             f"{name}: some packet is later than the run's maximum with {chance} probability; what "
             f"the run did not show comes at most {one.unseen:,} times (95 %); the maximum of a run "

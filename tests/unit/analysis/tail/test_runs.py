@@ -226,7 +226,7 @@ def test_a_population_of_its_own_is_modelled_above_the_other(fit: Fit) -> None:
 def test_all_packets_over_the_threshold(fit: Fit) -> None:
     model = fit(heavy(60_000, 9), options=Options(thresholds=(Threshold(time_ns=100),)))
     assert none_given(model) and reasons(model) == {"no-tail"}
-    assert "100% of the packets exceed it" in model.assessments[0].flags[0].message
+    assert "100 % of the packets exceed it" in model.assessments[0].flags[0].message
     # Of a million packets, those over so low a threshold are not stored.
     model = fit(heavy(1_000_000, 10), options=Options(thresholds=(Threshold(time_ns=100),)))
     assert none_given(model) and reasons(model) == {"below-stored"}

@@ -77,7 +77,7 @@ class VmVhost(Vm):
         try:
             _require_switch()
         except MachineError as error:
-            yield Check("platforms", self.name, "missing", str(error), REMEDY)
+            yield Check("platforms", self.name, "missing", str(error.but(remedy="")), REMEDY)
             return
         yield Check("platforms", self.name, "ok", "its switch and the switch's drivers are there")
 
