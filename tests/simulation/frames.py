@@ -64,11 +64,18 @@ def ethernet(source: str, target: str, rest: bytes, kind: int = 0x800, tags: byt
 
 
 def ip(
-    source: str, target: str, number: int, protocol: int, carried: bytes, hops: int = 64
+    source: str,
+    target: str,
+    number: int,
+    protocol: int,
+    carried: bytes,
+    hops: int = 64,
+    fragment: int = 0,
 ) -> bytes:
     """A packet of IPv4 whose id is `number`; without a checksum, which nobody reads."""
     ends = socket.inet_aton(source) + socket.inet_aton(target)
-    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(carried), number, 0, hops, protocol, 0)
+    total = 20 + len(carried)
+    head = struct.pack(">BBHHHBBH", 0x45, 0, total, number, fragment, hops, protocol, 0)
     return head + ends + carried
 
 

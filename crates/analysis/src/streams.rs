@@ -151,7 +151,8 @@ impl Streams {
             if packet.time.abs_diff(time) >= self.window {
                 break;
             }
-            if packet.time > time {
+            // Where it came again later, what stands behind it is found all the same.
+            if packet.time > time && packet.state != State::Repeated {
                 if packet.state == State::Open {
                     packet.state = State::NonCausal;
                 }
@@ -373,5 +374,9 @@ mod tests {
         let (matched, finished) = found(&before, &vec![(40, 0, 10)]);
         assert_eq!(matched, [(5, 30, 40)]);
         assert_eq!(finished.fates.repeated, 2);
+        // Also where it came again after it had left with others.
+        let before = vec![(10, 0, 5), (30, 5, 5), (60, 0, 5)];
+        let (matched, finished) = found(&before, &vec![(40, 0, 10)]);
+        assert_eq!((matched, finished.fates.repeated), (vec![(5, 30, 40)], 2));
     }
 }
