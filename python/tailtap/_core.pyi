@@ -335,11 +335,11 @@ class Cores:
         both ascend, and times between them lie on straight lines.
         """
 
-    def with_senders(self, senders: Cores) -> Cores:
+    def with_senders(self, senders: Cores, told: Sequence[int]) -> Cores:
         """These cores, with what held their senders while nobody had told them of packets.
 
-        `senders` are cores that tell these of packets. Owners of theirs have the bit 2^62 in
-        `more`, and the number of their core from bit 44 on.
+        `senders` are cores that tell those of `told` of packets. Owners of theirs have the bit
+        2^62 in `more`, and the number of their core from bit 44 on.
         """
 
     def with_guest(

@@ -108,7 +108,7 @@ def _above(made: Course) -> Records:
     return np.concatenate([_inner(made, what, start, alone, end, 100), whole])
 
 
-class _Stays:
+class Stays:
     """Tasks and idle side by side: a task has its core until another one comes, or it has done."""
 
     def __init__(self, made: Course) -> None:
@@ -150,13 +150,8 @@ class _Stays:
         return start, end
 
 
-def throttled(made: Course) -> Times:
-    """When the thread that serves waited for its group's quota, as the kernel tells."""
-    return _Stays(made).throttled(made)
-
-
 def _tasks(made: Course) -> Iterator[Records]:
-    stays = _Stays(made)
+    stays = Stays(made)
     begun, over, what = stays.begun, stays.over, stays.what
     lasting = stays.is_task | (over - begun >= IDLE_NS)
     table = {name: _of(made, name)[what][lasting] for name in ("kind", "id", "aux")}

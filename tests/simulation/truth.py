@@ -16,9 +16,9 @@ from tests.simulation.records import (
     CONTEXT_TASK,
     DELAY_NS,
     LOST,
+    Stays,
     ends,
     taken_before,
-    throttled,
 )
 from tests.simulation.tracer import Told
 
@@ -58,7 +58,7 @@ class Truth:
                 found[row], rest = split(found[row], told)
                 found[untold] = _joined(found.get(untold), rest)
         if core.short:
-            short = throttled(core)
+            short = Stays(core).throttled(core)
             found[THROTTLED], rest = split(found[THROTTLED], short)
             found[idle] = _joined(found.get(idle), rest)
             for row in {one.row for one in core.table if one.level in (THREAD, TASK, AWAY)}:

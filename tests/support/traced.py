@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from made_records import rewrite
-from stamps import write_sides
+from stamps import write_sides, write_stamps
 
 from tailtap.analysis import evaluation
 from tailtap.analysis.causes.taxonomy import By, Names, Served
@@ -36,11 +36,9 @@ from tests.simulation.records import (
     in_order,
     of_course,
     packed,
-    taken_before,
 )
 from tests.simulation.tracer import Told
 from tests.simulation.traffic import START_NS
-from tests.simulation.truth import Row, Truth
 
 START, SECOND = START_NS, 1_000_000_000
 BEFORE_NS, SERVICE_NS = 1_000_000, 2_000
@@ -141,23 +139,6 @@ def stamped(told: Told, *, earlier_ns: int = 0, later_ns: int = 0) -> Told:
     return replace(told, made=made, ended=made.ended)
 
 
-def rows_at(told: Told, egress: Integers) -> Iterator[Row]:
-    """What had most of the time that each packet's queue waited, which left at one of these times;
-    an empty row where it was the server.
-    """
-    left, truth = told.made.left, Truth(told)
-    order = np.argsort(left, kind="stable")
-    number = order[np.searchsorted(left[order], egress)]
-    since, until = truth.queued_since[number], left[number]
-    others = {("", ""): (since[:0], since[:0]), **truth.rows}
-    for own in (told.made.core.server.what.row, told.made.core.server.idle.row):
-        others.pop(own, None)
-    had = [taken_before(*row, until) - taken_before(*row, since) for row in others.values()]
-    rows = list(others)
-    for place in np.argmax(had, axis=0).tolist():
-        yield rows[place]
-
-
 def write_record(folder: Path) -> None:
     """The record of a run that is done."""
     run = {
@@ -179,6 +160,25 @@ def write_run(folder: Path, told: Told, **changes: Any) -> Path:
     )
     told.write(folder)
     rewrite(folder / "trace.json", **changes)
+    return folder
+
+
+def write_line(
+    folder: Path, told: Told, between: Integers, served: Sequence[Any], *, hops: bool = True,
+    **changes: Any,
+) -> Path:  # fmt: skip
+    """A run folder of two nodes that are `served` so, with a tap before each and one behind, given
+    when packets passed `between` them; without the `hops` nobody says what that tap is.
+    """
+    write_run(folder, told, served=list(served), **changes)
+    write_stamps(folder / "between.stamps", between, np.arange(between.size))
+    if hops:
+        ends = zip(("ingress", "between", "egress"), (*served, {}), strict=True)
+        points = [{"name": name, "port": "", "file": f"{name}.stamps", "before": node.get("node")}
+                  for name, node in ends]  # fmt: skip
+        rewrite(
+            folder / "run.json", instruments={"taps": {"facts": [], "files": [], "points": points}}
+        )
     return folder
 
 

@@ -117,8 +117,8 @@ impl Cores {
     }
 
     /// These cores with what held their senders while nobody had told them; see the stub.
-    fn with_senders(&self, py: Python<'_>, senders: &Self) -> Self {
-        Self(py.detach(|| self.0.with_senders(&senders.0)))
+    fn with_senders(&self, py: Python<'_>, senders: &Self, told: Vec<u16>) -> Self {
+        Self(py.detach(|| self.0.with_senders(&senders.0, &told)))
     }
 
     /// These cores with those of a guest below them; see the stub.

@@ -47,6 +47,8 @@ SERVED_SO = {"serving", "gap"}
 NO_CAUSES = ("unexplained", "behind", "own-work", "gap", "mixed")
 EDGES_NS = 2_000
 """So much may be another's: records within others, rounding, what usual packets saw."""
+SPREAD_NS = 20_000
+"""So much more is where short ones are added up: sums are laid out evenly."""
 SOURCE_PORT = 34
 """Where it stands in a `frame`."""
 NEARLY, LITTLE = 0.1, 0.25
@@ -59,8 +61,13 @@ def load_of(draw: Draw) -> Load:
     gap = draw.magnitude("gap", 5_000, 1_000_000)
     jitter = draw.stream("jitter").integers(0, max(1, gap // 2), number)
     arrivals = START_NS + gap * np.arange(number) + jitter
+    return served(draw, arrivals, gap)
+
+
+def served(draw: Draw, arrivals: Integers, gap: int) -> Load:
+    """What a device has to do for packets that come so, mostly with `gap` between them."""
     least = min(draw.magnitude("service", 500, 20_000), gap // 3)
-    service = least + draw.stream("service").integers(0, max(1, least // 8), number)
+    service = least + draw.stream("service").integers(0, max(1, least // 8), arrivals.size)
     return Load(arrivals, service, gap)
 
 
@@ -104,16 +111,21 @@ def checked(found: Explained, truth: Truth) -> tuple[Integers, Integers]:
     late = found.joined.late
     number = np.searchsorted(came, late.packets.ingress_ns)
     latency = left - came
-    ranks = [-(-quarter * left.size // 4) - 1 for quarter in (1, 2, 3)]
-    low, median, high = np.sort(latency)[ranks]
+    low, median, high = quartiles(latency)
     assert np.array_equal(left[number], late.packets.egress_ns)
     assert np.array_equal(late.excess_ns, latency[number] - median)
     _check_warnings(found, truth, number)
     usual = np.flatnonzero((latency >= low) & (latency <= high))
     _check_parts(found, truth, number, usual)
     _check_gaps(found, truth, number)
-    _check_stalls(found, truth)
+    check_stalls(found, truth)
     return number, usual
+
+
+def quartiles(latency: Integers) -> Integers:
+    """The latencies that a quarter of all do not exceed, a half, and three quarters."""
+    found: Integers = np.sort(latency)[[-(-of * latency.size // 4) - 1 for of in (1, 2, 3)]]
+    return found
 
 
 def percentile(made: Device) -> int:
@@ -221,19 +233,30 @@ def parts_of(found: Explained, causes: Collection[str], detail: str = "") -> Int
     return sums
 
 
+def beyond_usual(
+    truth: Truth, number: Integers, usual: Integers, excess: Integers
+) -> tuple[dict[str, Integers], Integers, Integers, int]:
+    """What packets that took so much longer saw of each cause beyond the mean of usual ones; how
+    much of that is cut off the smallest; how much of each may be another's; and how much less usual
+    ones may have seen by the trace.
+    """
+    came, left = truth.made.sent, truth.made.left
+    mean = {cause: int(ns.mean()) for cause, ns in truth.overlaps(came[usual], left[usual]).items()}
+    true = truth.overlaps(came[number], left[number])
+    more = {cause: np.maximum(0, ns - mean[cause]) for cause, ns in true.items()}
+    room = EDGES_NS + excess // 50 + truth.hidden(number) + truth.width_ns
+    room += SPREAD_NS * bool(truth.told.floor_ns)
+    surplus = np.maximum(0, sum(more.values()) - excess)
+    return more, surplus, room, 0 if truth.told.whole else sum(mean.values())
+
+
 def _check_parts(found: Explained, truth: Truth, number: Integers, usual: Integers) -> None:
     """Parts are what each cause had beyond the usual; all of them are the excess."""
     made, excess = truth.made, found.joined.late.excess_ns
     came, left = made.sent, made.left
-    mean = {cause: int(ns.mean()) for cause, ns in truth.overlaps(came[usual], left[usual]).items()}
-    true = truth.overlaps(came[number], left[number])
-    more = {cause: np.maximum(0, ns - mean[cause]) for cause, ns in true.items()}
-    surplus = np.maximum(0, sum(more.values()) - excess)  # which is cut off the smallest
-    room = EDGES_NS + excess // 50 + truth.hidden(number)
-    spread = 20_000 if truth.told.floor_ns else 0  # sums of short ones are laid out evenly
-    room += spread + truth.width_ns
+    more, surplus, room, whole_ns = beyond_usual(truth, number, usual, excess)
+    spread = SPREAD_NS if truth.told.floor_ns else 0
     dark = truth.meets(came[number], left[number], excess)
-    whole_ns = sum(mean.values()) if not truth.told.whole else 0  # usual packets saw less
     if dark.all():
         return
     names = {name.cause for name in found.joined.laid.rows.names}
@@ -267,7 +290,7 @@ def _check_gaps(found: Explained, truth: Truth, number: Integers) -> None:
     assert ((truth.hidden(number) + elsewhere[number])[gaps] >= GAP_NS - EDGES_NS).all()
 
 
-def _check_stalls(found: Explained, truth: Truth) -> None:
+def check_stalls(found: Explained, truth: Truth, cpu: int = CORE) -> None:
     """The core did not serve during a stall, and no other cause had more of it."""
     joined = found.joined
     since, until = joined.stall_start, joined.stall_end
@@ -278,9 +301,9 @@ def _check_stalls(found: Explained, truth: Truth) -> None:
         + truth.width_ns
         + 2 * hidden  # nobody sees within which of two it was
         + (until - since) // 50
-        + (20_000 if truth.told.floor_ns else 0)
+        + (SPREAD_NS if truth.told.floor_ns else 0)
     )
-    seen = ~truth.told.meets(since, until) & np.isin(joined.stall_cpu, [CORE])
+    seen = ~truth.told.meets(since, until) & (joined.stall_cpu == cpu)
     assert (true["serving"] <= room)[seen].all()
     most = truth.largest(since, until)
     for place in np.flatnonzero(seen).tolist():
@@ -344,8 +367,19 @@ def _without(draw: Draw, found: Explained, made: Device) -> Tally:
     return {"tail without it is near": (near, of), "tail without it is too low": (low, of)}
 
 
-def tally_of(found: Explained, truth: Truth, number: Integers, usual: Integers) -> Tally:
-    """How often the cause of a packet is what had most of its queue's time beyond the usual."""
+def tally_of(
+    found: Explained,
+    truth: Truth,
+    number: Integers,
+    usual: Integers,
+    late: Integers | None = None,
+) -> Tally:
+    """How often the cause of a packet is what had most of its queue's time beyond the usual.
+
+    `late` are the places of those that count among the late packets, if not all do.
+    """
+    late = np.arange(number.size) if late is None else late
+    number = number[late]
     since, until = truth.queued_since[number], truth.made.left[number]
     had = truth.overlaps(since, until)
     often = truth.overlaps(truth.made.sent[usual], truth.made.left[usual])
@@ -354,9 +388,9 @@ def tally_of(found: Explained, truth: Truth, number: Integers, usual: Integers) 
     shares = np.stack([had[cause] for cause in others]) / np.maximum(1, sum(had[c] for c in others))
     hidden = truth.hidden(number) / np.maximum(1, sum(had[c] for c in others))
     largest = little = named = clear = 0
-    dark = truth.meets(since, until, found.joined.late.excess_ns)
-    for packet in range(number.size):
-        cause = found.labels.blame(packet).cause
+    dark = truth.meets(since, until, found.joined.excess_ns[late])
+    for packet, place in enumerate(late.tolist()):
+        cause = found.labels.blame(place).cause
         if cause in NO_CAUSES:
             continue
         named += 1

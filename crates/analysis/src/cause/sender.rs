@@ -11,10 +11,10 @@ use super::{Cores, Owner, Owners, SENDER, SENDER_CPU, UNTOLD};
 use crate::trace::kind;
 
 impl Cores {
-    /// These cores with those of `senders` below them. Where several were held, the first one has the
-    /// time.
+    /// These cores with those of `senders` below those that they tell of packets. Where several were held,
+    /// the first one has the time.
     #[must_use]
-    pub fn with_senders(&self, senders: &Self) -> Self {
+    pub fn with_senders(&self, senders: &Self, told_of_packets: &[u16]) -> Self {
         let mut owners = self.owners.clone();
         let mut timelines = self.timelines.clone();
         // What is laid last stands on top.
@@ -32,8 +32,10 @@ impl Cores {
                 })
                 .collect();
             let untold: Vec<Told> = owners.list().iter().map(told).collect();
-            for timeline in timelines.values_mut() {
-                *timeline = laid_under(timeline, sender, &numbers, &untold);
+            for cpu in told_of_packets {
+                if let Some(timeline) = timelines.get_mut(cpu) {
+                    *timeline = laid_under(timeline, sender, &numbers, &untold);
+                }
             }
         }
         Self { timelines, owners }
@@ -106,6 +108,10 @@ mod tests {
         Cores { timelines: BTreeMap::from([(cpu, builder.finish())]), owners }
     }
 
+    fn owners_of(cores: &Cores) -> Vec<Owner> {
+        (90..500).map(|time| owner_at(cores, time)).collect()
+    }
+
     fn owner_at(cores: &Cores, time: u64) -> Owner {
         let timeline = cores.timelines.values().next().expect("a core");
         let (_, _, number) = timeline.between(time, time + 1).next().expect("one");
@@ -120,7 +126,8 @@ mod tests {
             below in proptest::collection::vec((1..20u64, 0..5usize), 1..20),
         ) {
             let (core, sender) = (cores(1, &above), cores(5, &below));
-            let merged = core.with_senders(&sender);
+            prop_assert_eq!(owners_of(&core.with_senders(&sender, &[2])), owners_of(&core));
+            let merged = core.with_senders(&sender, &[1]);
             for time in 90..500 {
                 let (mine, held) = (owner_at(&core, time), owner_at(&sender, time));
                 let waits = [UNTOLD, kind::IDLE].contains(&mine.kind);
@@ -142,7 +149,7 @@ mod tests {
         builder.push(200, Owners::NOBODY);
         core.timelines.insert(1, builder.finish());
         // From 110 to 150, and from 190 on.
-        let merged = core.with_senders(&cores(5, &[(10, 1), (40, 4), (40, 1), (20, 4)]));
+        let merged = core.with_senders(&cores(5, &[(10, 1), (40, 4), (40, 1), (20, 4)]), &[1]);
         let kinds = [105, 120, 160, 195].map(|time| owner_at(&merged, time).kind);
         let here = kind::IPI_DELAY;
         assert_eq!(kinds, [here, kind::VECTOR, here, here]);
@@ -159,7 +166,7 @@ mod tests {
             builder.push(from, if owner == 0 { 0 } else { number });
         }
         senders.timelines.insert(3, builder.finish());
-        let merged = core.with_senders(&senders);
+        let merged = core.with_senders(&senders, &[1]);
         let whose = |time| (owner_at(&merged, time).kind, owner_at(&merged, time).more & !SENDER);
         assert_eq!(whose(110), (kind::TASK, 2 << SENDER_CPU));
         assert_eq!(whose(130), (kind::VECTOR, 3 << SENDER_CPU));

@@ -98,7 +98,8 @@ class Laid:
     watched: Watched
 
 
-def _lay(trace: Trace, leaving: Sequence[Path], guest: Guest | None) -> Laid:
+def _lay(trace: Trace, first: Segment, leaving: Sequence[Path], guest: Guest | None) -> Laid:
+    """`first` is the segment to which senders hand packets."""
     clock = trace.clock
     host, notes = _core.Cores.read(
         trace.events,
@@ -108,7 +109,7 @@ def _lay(trace: Trace, leaving: Sequence[Path], guest: Guest | None) -> Laid:
     )
     if trace.record.senders and trace.served.by != "vcpu":
         senders, _ = _core.Cores.read(trace.events, trace.record.senders, trace.record.ended_ns)
-        host = host.with_senders(senders)
+        host = host.with_senders(senders, first.served.cpus)
     if clock is not None:
         theirs, ours = (side.tolist() for side in clock.moments())
         host = host.on_clock(list(zip(theirs, ours, strict=True)))
@@ -140,7 +141,7 @@ def join(
     asked = [_times(stamps, place) for place in range(len(ways))]
     with ThreadPoolExecutor(max_workers=1) as reading:  # beside the layout
         told = [reading.submit(way.leaving, times) for way, times in zip(ways, asked, strict=True)]
-        laid = laid or _lay(trace, leaving, guest)
+        laid = laid or _lay(trace, ways[0], leaving, guest)
         passing = [
             Passing(way, times, *one.result(), trace.clock)
             for way, times, one in zip(ways, asked, told, strict=True)

@@ -10,23 +10,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from program import tailtap
-from stamps import write_stamps
 from traced import (
     FLUSH,
     HOG,
     KWORKER,
     SECOND,
     START,
-    Record,
     arrivals,
-    encode,
     traffic,
     write_run,
 )
 from traces import SOFTIRQ
 from two_machines import Apart, move_apart, stamp_by_cards
 
-from tailtap import _core
 from tailtap.analysis.causes import Explained, explain_runs
 from tailtap.analysis.causes.record import record, worst_stalls
 from tailtap.analysis.causes.stored import causes_of
@@ -162,19 +158,6 @@ def test_what_is_told_of_clocks_may_be_damaged(run: Path) -> None:
         damaged = {**whole, "clocks": {**whole["clocks"], "dut": dut}}
         with pytest.raises(InputError, match=said):
             host_clock(parsed("run.json", damaged, RunRecord), "the trace")
-
-
-def test_softirqs_are_not_called_foreign_by_stamps_of_another_clock(tmp_path: Path) -> None:
-    """Whether a packet left in one cannot be seen there; with a file of its own clock it can."""
-    foreign = 1
-    records = [Record(START + at, 5_000, SOFTIRQ, 3) for at in (0, 50_000)]
-    (tmp_path / "trace.events").write_bytes(encode(records))
-    for leaving, expected in (([], 0), ([tmp_path / "egress.stamps"], foreign)):
-        write_stamps(tmp_path / "egress.stamps", np.array([START + 20_000]), np.array([0]))
-        cores, _ = _core.Cores.read(
-            tmp_path / "trace.events", [CORE], START + SECOND, serving=(3, [CORE], [], leaving)
-        )
-        assert {more for kind, _, more in cores.owners if kind == SOFTIRQ} == {expected}
 
 
 def test_the_page_says_how_well_the_clocks_are_known(run: Path, simulated: Told) -> None:

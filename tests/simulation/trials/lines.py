@@ -1,0 +1,127 @@
+"""Why packets were late on a line of two nodes: by what its own core did, where each waited."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from stamps import on_cpu
+from traced import write_line
+
+from tailtap.analysis.causes.explain import Explained, explain
+from tailtap.analysis.runs.reader import finished_runs
+from tests.simulation.device import CORE, NEIGHBOUR, SERVES, device, served_by
+from tests.simulation.draw import Draw
+from tests.simulation.machine import Integers
+from tests.simulation.records import ends
+from tests.simulation.tracer import Told, traced
+from tests.simulation.traffic import START_NS
+from tests.simulation.trial import Tally, Trial, added
+from tests.simulation.trials.causes import (
+    EDGES_NS,
+    RATES,
+    SERVED_SO,
+    beyond_usual,
+    check_stalls,
+    load_of,
+    parts_of,
+    percentile,
+    quartiles,
+    served,
+    tally_of,
+)
+from tests.simulation.truth import Truth
+
+CORES = CORE, 2
+ONE_CORE = frozenset(
+    {"held elsewhere", "short ones added up", "older kernel", "names alike", "trace begins late",
+     "trace ends early", "lost records", "tracer pauses", "trace is cut"}
+)  # fmt: skip
+"""What is tried on one core alone."""
+
+
+def nodes(draw: Draw) -> list[Told]:
+    """Two devices with a core each; the second serves what the first lets go."""
+    without, began = draw.without | ONE_CORE, START_NS - 1_000_000
+    first = Draw(draw.seed, without, draw.scale)
+    second = Draw(draw.seed + (1 << 32), without | {"generator is held"}, draw.scale)
+    first.features = second.features = draw.features
+    load = load_of(first)
+    before = device(first, load, began)
+    behind = device(second, served(second, before.left, load.gap_ns), began)
+    return [traced(first, before), traced(second, behind)]
+
+
+def line(before: Told, behind: Told) -> Told:
+    """What is stamped at both ends, and the records of both cores."""
+    records = behind.records[behind.records["cpu"] == CORE]
+    records["cpu"] = CORES[1]
+    records["id"][records["id"] == SERVES] += 1
+    both = np.concatenate([before.records, records])
+    both = both[np.argsort(ends(both), kind="stable")]
+    made = replace(behind.made, sent=before.made.sent)
+    return replace(before, made=made, records=both, ended=max(before.ended, behind.ended))
+
+
+def _check_parts(
+    found: Explained, truths: Sequence[Truth], number: Integers, usual: Integers, excess: Integers
+) -> None:
+    """The parts of each cause are those of both nodes: of each, no more than it took beyond its
+    usual.
+    """
+    most: dict[str, Integers] = defaultdict(lambda: np.zeros_like(number))
+    least = most.copy()
+    for truth, more_ns in zip(truths, excess.T, strict=True):
+        more, surplus, room, _ = beyond_usual(truth, number, usual, more_ns)
+        for cause, ns in more.items():
+            most[cause] += np.minimum(ns, more_ns) + room
+            least[cause] += ns - surplus - room
+    names = {name.cause for name in found.joined.laid.rows.names}
+    assert (parts_of(found, names - most.keys()) <= EDGES_NS).all()
+    for cause in most.keys() - SERVED_SO:
+        mine = parts_of(found, {cause})
+        assert (mine <= most[cause]).all(), f"{cause}: {mine}, {most[cause]}"
+        assert (mine >= least[cause]).all(), f"{cause}: {mine}, {least[cause]}"
+    assert (parts_of(found, names) <= excess.sum(axis=1)).all()
+
+
+def run(draw: Draw, folder: Path) -> Tally:
+    """Each packet was late in the node that took most more than usual, by the causes there."""
+    parts = nodes(draw)
+    told = line(*parts)
+    latency = told.made.left - told.made.sent
+    if percentile(told.made) == latency.max():
+        return {}
+    servers = [
+        {"node": f"node{cpu}", **served_by(one.made.core.server), "cpus": [cpu]}
+        for cpu, one in zip(CORES, parts, strict=True)
+    ]
+    servers[1]["pids"] = [SERVES + 1] * bool(servers[1]["pids"])
+    cpus = [*CORES] if told.senders else [NEIGHBOUR, *CORES]
+    write_line(folder / "001-line", told, parts[0].made.left, servers, cpus=cpus)
+    for name, cpu in zip(("between", "egress"), CORES, strict=True):
+        on_cpu(folder / f"001-line/{name}.stamps", cpu)
+    [one] = finished_runs(folder / "001-line")
+    found = explain(one, late="p98.5")
+    low, _, high = quartiles(latency)
+    usual = np.flatnonzero((latency >= low) & (latency <= high))
+    number = np.searchsorted(told.made.sent, found.joined.late.packets.ingress_ns)
+    hops = np.column_stack([one.made.left - one.made.sent for one in parts])
+    excess = (hops - np.median(hops[usual], axis=0).astype(np.int64))[number]
+    assert np.array_equal(found.joined.segment, excess.argmax(axis=1))
+    assert np.array_equal(found.joined.excess_ns, excess.max(axis=1))
+    assert not found.warnings
+    truths = [Truth(one) for one in parts]
+    _check_parts(found, truths, number, usual, np.maximum(0, excess))
+    tallies = []
+    for place, (cpu, truth) in enumerate(zip(CORES, truths, strict=True)):
+        check_stalls(found, truth, cpu)
+        mine = np.flatnonzero(found.joined.segment == place)
+        tallies.append(tally_of(found, truth, number, usual, mine))
+    return added(tallies)
+
+
+TRIAL = Trial("lines", run, every=2, rates=RATES)
