@@ -193,7 +193,8 @@ def course(
             at += 1
             if place < 0:
                 start, dur, what = jobs[~place]
-                if what.level == AWAY and ready and ready[0][0] == -QUOTA:
+                idled = made.job and made.table[made.what[made.job[-1]]].level == QUOTA
+                if what.level == AWAY and idled and made.end[-1] == now:
                     continue
                 if what.level == QUOTA:
                     if made.short and start < made.short[-1][1]:
