@@ -49,8 +49,8 @@ def carries(guest: GuestHost, folder: Path, platform: str, length: int, ends: st
     outer = [cards[port]["card"] for port in ("dut1:tt-in", f"dut{length}:tt-out") if port in cards]
     assert outer == (["eth4", "eth5"] if ends == FUNCTIONS else [])
     for link in inner:
-        ends = [(cards[port]["card"], cards[port]["function"]) for port in link["ends"]]
-        assert ends == [(end["card"], end["function"]) for end in link["functions"]]
+        held = [(cards[port]["card"], cards[port]["function"]) for port in link["ends"]]
+        assert held == [(end["card"], end["function"]) for end in link["functions"]]
         assert {cards[port]["vlan"] for port in link["ends"]} == {link["vlan"]}
     # Functions have interrupts of their own.
     assert came(made, "dut2:tt-in") == {2}

@@ -59,8 +59,10 @@ def wanted_of(experiment: Experiment) -> Wanted | None:
         return host if asked else None
     if not isinstance(settings, KernelOptions) or experiment.traits.own_kernel:
         return None
-    words, version = boot.filled_in(settings.boot, cpus), getattr(settings, "cgroup", None)
-    return Wanted(settings.kernel, f"{words} {cgroups.BOOT.get(version, '')}".strip())
+    words = boot.filled_in(settings.boot, cpus)
+    if (version := getattr(settings, "cgroup", None)) is not None:
+        words += f" {cgroups.BOOT[version]}"
+    return Wanted(settings.kernel, words.strip())
 
 
 def asks(plan: Iterable[PlannedRun]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tailtap.analysis.evaluation.clocks import Within
 from tailtap.analysis.runs.tail import SECOND_NS
 from tailtap.analysis.tail import Options, StoredTail, TailModel, analyse
 from tailtap.analysis.tail.analysis import record
@@ -95,7 +96,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     latency = np.rint(latency / 12.5) * 12.5 if ticks else latency
     tail = stored(np.rint(latency).astype(np.int64), RATE, trouble.lost if trouble else 0)
     if draw.has("two clocks", 0.3):
-        tail = replace(tail, within_ns=draw.magnitude("within", 10, 5_000))
+        tail = replace(tail, within=Within(draw.magnitude("within", 10, 5_000)))
     options = Options(
         fit=trouble.fit if trouble else draw.choice("fit", (0.5, 1.0)),
         thresholds=(Threshold(99.0), Threshold(98.0)),
@@ -158,11 +159,11 @@ def consistent(model: TailModel, tail: StoredTail) -> None:
         if papers.level_ns is not None:
             beyond = tail.latency_ns > papers.level_ns
             assert papers.packets_above == (beyond & ~fitted).sum()
-    assert ("two-clocks" in codes) == (tail.within_ns > 0)
-    if tail.within_ns:
-        plain = analyse(replace(tail, within_ns=0), model.options)
+    assert ("two-clocks" in codes) == (tail.within.ns > 0)
+    if tail.within.ns:
+        plain = analyse(replace(tail, within=Within()), model.options)
         for here, there in zip(model.levels, plain.levels, strict=True):
-            assert here.level == (there.level and there.level.widened(tail.within_ns))
+            assert here.level == (there.level and there.level.widened(tail.within.ns))
 
 
 TRIAL = Trial(

@@ -159,7 +159,8 @@ def fragments(draw: Draw, folder: Path) -> None:
     """
     random = draw.stream("fragments")
     number, whole = draw.count("datagrams", 40, 400), draw.has("cut by the device", 0.5)
-    before, behind, took = [], [], {}
+    before, behind = [], []
+    took: dict[int, int] = {}
     for datagram in range(number):
         at = START_NS + STEP_NS * 16 * datagram
         size = int(random.choice((100, 1_000, 4_000)))

@@ -118,7 +118,8 @@ def test_what_a_plan_differs_in_is_in_its_file(files: list[PaperFile]) -> None:
     for file in files:
         fresh = with_differences(file, papers)
         assert file.path.read_text("utf-8") == fresh, f"{file.name}: run 'make docs-papers'"
-    had = [one.had for one in (*papers.documents.values(), *papers.figures.values())]
+    had = [one.had for one in papers.documents.values()]
+    had += [one.had for one in papers.figures.values()]
     assert set(chain.from_iterable(had)) == set(FACTS)
 
 

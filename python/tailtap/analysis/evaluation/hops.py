@@ -255,7 +255,9 @@ def ids_at(path: Path, times_ns: Column) -> tuple[Column, Column]:
     def taken_then(chunk: Records) -> Records:
         times = np.ascontiguousarray(chunk["time_ns"])
         place = np.searchsorted(wanted, times)
-        return chunk[(place < wanted.size) & (wanted[np.minimum(place, wanted.size - 1)] == times)]
+        known = (place < wanted.size) & (wanted[np.minimum(place, wanted.size - 1)] == times)
+        chosen: Records = chunk[known]
+        return chosen
 
     every = _chosen(path, taken_then)
     order = np.argsort(every["time_ns"], kind="stable")
@@ -270,7 +272,8 @@ def _with_ids(path: Path, ids: Column) -> tuple[Column, Column]:
 
     def with_ids(chunk: Records) -> Records:
         near = chunk[candidates[chunk["id"] & _LOW_BITS]]
-        return near[np.isin(near["id"], wanted)]
+        chosen: Records = near[np.isin(near["id"], wanted)]
+        return chosen
 
     every = _chosen(path, with_ids)
     return every["id"].astype(np.int64), every["time_ns"].astype(np.int64)
