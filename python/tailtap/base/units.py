@@ -41,6 +41,7 @@ TIME_UNITS: Mapping[str, int] = {
     "min": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
+LENGTH_UNITS: Mapping[str, int] = {"mm": 1, "cm": 10, "m": 1_000, "km": 1_000_000}
 FRAMING = 20
 """Bytes that a frame takes of a link besides: preamble, start delimiter and gap."""
 
@@ -121,6 +122,11 @@ def parse_size(text: object) -> int:
 def parse_time(text: object) -> int:
     """Nanoseconds of a text such as ``1.5 s``. Raises `QuantityError` when the text is no time."""
     return _parse(text, TIME_UNITS, "time", "'10 s'")
+
+
+def parse_length(text: object) -> int:
+    """Millimetres of a text such as ``2 m``. Raises `QuantityError` when the text is no length."""
+    return _parse(text, LENGTH_UNITS, "length", "'2 m'")
 
 
 def parse_share(text: str) -> float:

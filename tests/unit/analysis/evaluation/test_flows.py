@@ -143,8 +143,8 @@ RULES: dict[str, tuple[Callable[[Traffic], Mask], set[str], str]] = {
     ),
     "one in 100": (lambda t: t.position % 100 == 17, {"period"}, r"one packet in 100 is lost"),
     "bursts": (bursts, {"bursts"}, r"400 packets are lost in 10 bursts, 40 in a row at most"),
-    "with load": (lambda t: t.chance(0.01, t.fast), {"load"}, r"loss comes with load: \d+%"),
-    "with stalls": (lambda t: t.chance(0.3, t.stalled), {"stall"}, r"loss comes with stalls: \d+%"),
+    "with load": (lambda t: t.chance(0.01, t.fast), {"load"}, r"loss comes with load: \d+ %"),
+    "with stalls": (lambda t: t.chance(0.3, t.stalled), {"stall"}, r"comes with stalls: \d+ %"),
     "a flow, with load": (
         lambda t: (t.flow == 7) | t.chance(0.01, t.fast), {"flow", "load"}, r"loss comes with load",
     ),
