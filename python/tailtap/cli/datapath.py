@@ -5,11 +5,12 @@ from __future__ import annotations
 import json as json_module
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from tailtap.base.errors import InputError
+from tailtap.base.errors import InputError, TailtapError
 from tailtap.cli.command import CPUS, RATE, SHARE, SIZE, TIME, command, refuse
 from tailtap.cli.terminal import beginning, say, warn
 
@@ -152,25 +153,32 @@ def trace(
     with writing(out, doing="make the folder of the trace"):
         rotated = [] if rotate is None else out.glob(f"{Path(EVENTS).stem}-[0-9]*")
         require_new([out / EVENTS, out / RECORD, *rotated])
+        is_new = not out.exists()
         make_folder(out)
-    done = take(
-        out,
-        cpus,
-        ready,
-        senders=senders or [],
-        mode=mode,
-        floor_ns=floor,
-        served=[Server.parse(text) for text in served],
-        networks=[] if networks is None else parse_networks(networks),
-        steered=steered,
-        records=records,
-        rotate_ns=rotate,
-        flush_ns=flush or None,
-        duration_ns=duration,
-        cpu=cpu,
-        budget=budget,
-        measure_cost=cost,
-    )
+    try:
+        done = take(
+            out,
+            cpus,
+            ready,
+            senders=senders or [],
+            mode=mode,
+            floor_ns=floor,
+            served=[Server.parse(text) for text in served],
+            networks=[] if networks is None else parse_networks(networks),
+            steered=steered,
+            records=records,
+            rotate_ns=rotate,
+            flush_ns=flush or None,
+            duration_ns=duration,
+            cpu=cpu,
+            budget=budget,
+            measure_cost=cost,
+        )
+    except TailtapError:
+        if is_new:  # and empty where the trace could not begin
+            with suppress(OSError):
+                out.rmdir()
+        raise
     if json:
         print(json_module.dumps({"event": "done", "trace": as_json(done)}), flush=True)
         return
