@@ -284,9 +284,11 @@ def set_value(path: Path, text: str) -> None:
 
     Raises `OSError`.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_TRUNC | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        file.write(text.encode("ascii"))
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode("ascii"))
+    finally:
+        os.close(file)
 
 
 def drafts_in(folder: Path) -> list[Path]:
