@@ -342,7 +342,6 @@ impl Http {
             line.answer(Kind::Http, waiting.key, self.responses.began_ns, name);
         } else {
             line.books.of(Kind::Http).counts.unmatched_answers += 1;
-            // A request was missed with others in front of it that waited.
         }
         if status == b"101" {
             let upgraded = value(header, b"upgrade").is_some_and(|to| to.starts_with(b"h2c"));
