@@ -107,18 +107,20 @@ class Truth:
 
     def hidden(self, number: Integers) -> Integers:
         """What others may have of these packets by the trace: it does not tell when the hypervisor
-        took a core, but for between which records it did, and of a gap nothing.
+        took a core that serves or sends, but for between which records it did, and of a gap nothing.
         """
         came, left = self.made.sent[number], self.made.left[number]
+        told = np.zeros_like(came)
+        for cpu in (CORE, *self.told.senders):
+            records = self.told.records
+            records = records[(records["cpu"] == cpu) & (records["kind"] != LOST)]
+            until = np.maximum.accumulate(ends(records))
+            since, stolen = np.append(until[:1], until[:-1]), records["steal"].astype(np.int64)
+            taken = stolen > 0
+            last = np.minimum(left[:, None] + self.width_ns, until[taken])
+            within = last - np.maximum(came[:, None] - self.width_ns, since[taken])
+            told += np.clip(within, 0, stolen[taken]).sum(axis=1)
         true = self.overlaps(came, left)
-        records = self.told.records
-        records = records[(records["cpu"] == CORE) & (records["kind"] != LOST)]
-        until = np.maximum.accumulate(ends(records))
-        since, stolen = np.append(until[:1], until[:-1]), records["steal"].astype(np.int64)
-        taken = stolen > 0
-        last = np.minimum(left[:, None] + self.width_ns, until[taken])
-        within = last - np.maximum(came[:, None] - self.width_ns, since[taken])
-        told = np.clip(within, 0, stolen[taken]).sum(axis=1)
         found: Integers = np.maximum(true.get("steal", 0), told) + true.get("gap", 0)
         return found
 
