@@ -106,8 +106,9 @@ class Truth:
         return found
 
     def hidden(self, number: Integers) -> Integers:
-        """What others may have of these packets by the trace: it does not tell when the hypervisor
-        took a core that serves or sends, but for between which records it did, and of a gap nothing.
+        """What others may have of these packets by the trace: of a core that serves or sends, it
+        does not tell when the hypervisor took it, but for between which records it did, and of a
+        gap nothing.
         """
         came, left = self.made.sent[number], self.made.left[number]
         told = np.zeros_like(came)
