@@ -112,8 +112,10 @@ def members_of(dut: Dut) -> Sequence[Member]:
         sharing = [name for name, kind in kinds.items() if "cpus" not in dut.nodes[kind]]
     shares = dict(zip(sharing, share_out(dut.cpus, len(sharing)), strict=True))
     cpus = {name: shares.get(name, node.cpus) for name, node in named.items()}
+    nodes_on = Counter(cpu for theirs in cpus.values() for cpu in theirs)
     return [
-        Member(name, node, cpus[name], _placement(name, node, cpus)) for name, node in named.items()
+        Member(name, node, cpus[name], _placement(node, cpus[name], nodes_on))
+        for name, node in named.items()
     ]
 
 
@@ -135,12 +137,11 @@ def kinds_of(dut: Dut) -> dict[str, str]:
     return found
 
 
-def _placement(name: str, dut: Dut, cpus: Mapping[str, tuple[int, ...]]) -> Placement:
+def _placement(dut: Dut, cpus: tuple[int, ...], nodes_on: Mapping[int, int]) -> Placement:
     """Unless `dut.irq` is given, a node that shares its CPUs receives on all of them."""
-    others = {cpu for other, theirs in cpus.items() if other != name for cpu in theirs}
     # A virtual machine numbers its own CPUs, and always receives on all of them.
-    shares = not others.isdisjoint(cpus[name]) and not _is_guest(dut)
-    irq = cpus[name] if shares and "irq" not in dut.model_fields_set else dut.irq
+    shares = any(nodes_on[cpu] > 1 for cpu in cpus) and not _is_guest(dut)
+    irq = cpus if shares and "irq" not in dut.model_fields_set else dut.irq
     return Placement(irq, dut.napi, dut.queues)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -261,12 +261,7 @@ class Graph:
 
     def cards_behind(self, node: str) -> dict[str, str]:
         """The network cards that are ports of a node, or whose functions are."""
-        return {
-            port.name: card
-            for link in self.links
-            for port, card in link.carded
-            if port.node == node
-        }
+        return self._cards_of.get(node, {})
 
     @property
     def cards(self) -> list[str]:
@@ -282,14 +277,14 @@ class Graph:
         """The links that share a cable, in their order."""
         return [link for link in self.links if link.vlan is not None]
 
-    @property
-    def functions(self) -> list[tuple[Port, Link]]:
+    @cached_property
+    def functions(self) -> Sequence[tuple[Port, Link]]:
         """The ports that are virtual functions, with their links, in the order of these."""
         return [
             (port, link)
             for link in self.links
-            for port in link.ends
-            if link.function(port) is not None
+            for port, function in zip(link.ends, link.functions, strict=True)
+            if function is not None
         ]
 
     def ports_of(self, node: str) -> list[Port]:
@@ -319,6 +314,14 @@ class Graph:
     def _peers(self) -> Mapping[Port, Port]:
         every = [link.ends for link in self.links]
         return {**dict(every), **{other: one for one, other in every}}
+
+    @cached_property
+    def _cards_of(self) -> Mapping[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for link in self.links:
+            for port, card in link.carded:
+                found.setdefault(port.node, {})[port.name] = card
+        return found
 
     @cached_property
     def _link_of(self) -> Mapping[Port, Link]:
