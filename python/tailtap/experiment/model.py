@@ -43,6 +43,7 @@ from tailtap.experiment.line import (
 )
 from tailtap.experiment.network import (
     Sriov,
+    cabled_twice,
     check_functions,
     check_network,
     check_over,
@@ -323,6 +324,8 @@ class Experiment(Strict):
                 "dut.ports and tap.ports must be four different interfaces",
                 [("dut", "ports")],
             )
+        if why := cabled_twice(self.dut.over, (*(dut or ()), *(tap or ()))):
+            raise Misfit(("dut", "over", "sriov"), why, [("dut", "ports"), ("tap", "ports")])
         return self
 
     @model_validator(mode="after")
@@ -500,7 +503,10 @@ class Experiment(Strict):
             cables = [pair for pair in cables if pair.dut == ports] or _refuse(ports, cables)
         tap_kind = cables[0].tap_kind
         kind = self.tap.kind if "kind" in self.tap.model_fields_set else tap_kind
+        used = cables[: self.entries]
+        twice = cabled_twice(self.dut.over, (card for pair in used for card in pair.dut))
         for is_wrong, why in (
+            (twice, f"dut.over.sriov: {twice}"),
             (
                 self.tap.ports not in (None, cables[0].tap),
                 "tap.ports: the testbed file says what is at other ends of cables: leave it out",
@@ -574,7 +580,7 @@ class Experiment(Strict):
             if is_wrong:
                 raise InputError(why)
         found = self.model_copy(update={"tap": self.tap.model_copy(update={"kind": kind})})
-        found._wired = tuple(cables[: self.entries])
+        found._wired = tuple(used)
         found.graph()  # raises what does not fit
         return found
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -92,6 +92,19 @@ def check_over(over: Sriov | str, taps: str, graph: Graph) -> None:
                 f"{node.name} is no router: make {able} its forwarder, or leave dut.over out",
                 [("dut", "forwarder"), ("dut", "nodes")],
             )
+
+
+def cabled_twice(over: Sriov | str, outer: Iterable[str]) -> str:
+    """What is wrong with a card of `over` that is one of `outer`, too: those with the cables before
+    and behind the DuT. Empty where none is.
+    """
+    both = set() if isinstance(over, str) else {*over.sriov} & {*outer}
+    if not both:
+        return ""
+    return (
+        f"{min(both)} has the cable before or behind the DuT, and a card has one cable: name "
+        "another one"
+    )
 
 
 def _check_way(way: str, taps: str, graph: Graph) -> None:

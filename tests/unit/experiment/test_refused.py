@@ -213,6 +213,10 @@ OVER = [
     ("{line: 2, forwarder: kernel-route, over: {sriov: [a, a]}}",
      ("dut.over.sriov: packets between functions of one card pass no cable: name two cards "
      "that one joins")),
+    (("{line: 2, forwarder: kernel-route, ports: [a, b], over: {sriov: [e, b]}}\n"
+     "tap: {ports: [c, d]}"),
+     ("dut.over.sriov: b has the cable before or behind the DuT, and a card has one cable: name "
+     "another one")),
     ("{line: 2, forwarder: tc-mirred, over: {sriov: [a, b]}}",
      ("dut.over: a network card gives a virtual function only what is addressed to it, and "
      "dut1 is no router: make kernel-route or nat or nftables or dpdk-l3fwd its forwarder, or "

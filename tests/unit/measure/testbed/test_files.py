@@ -229,6 +229,11 @@ def test_queues_are_those_of_the_duts_cards(tmp_path: Path) -> None:
             "does not see what is",
         ),
         (
+            {"dut": {"line": 2, "forwarder": "kernel-route", "over": {"sriov": ["d1", "d2"]}}},
+            None,
+            "dut.over.sriov: d1 has the cable before or behind the DuT",
+        ),
+        (
             {"events": [{"at": "1 ms", "run": "ls", "where": "generator"}]},
             None,
             "on a testbed commands run on the device's host",
