@@ -348,8 +348,12 @@ def test_stamps_of_cards_become_a_run(
 
 
 def test_cables_that_are_not_where_the_file_says_are_found(hosts: Hosts, tmp_path: Path) -> None:
+    """A port of a bridge with a spanning tree forwards some seconds after it is up."""
     lab = hosts.folder / "split.yaml"
+    spanning = "ip link set split-lit0 type bridge forward_delay 200 stp_state"
+    hosts.controller.run(*spanning.split(), "1")
     done = hosts.controller.tailtap("testbed", "check", str(lab), "--json")
+    hosts.controller.run(*spanning.split(), "0")
     assert done.returncode == 0, (done.stdout, done.stderr)
     told = json.loads(done.stdout)
     assert [cable["answer"] for cable in told["cables"]] == ["ok", "ok"]

@@ -30,7 +30,7 @@ from tailtap.doctor.calibration import (
     of_tap,
 )
 from tailtap.doctor.clocks import judged as judged_clocks
-from tailtap.measure.testbed.check import Heard, heard, judged
+from tailtap.measure.testbed.check import Heard, listened
 from tailtap.measure.testbed.lent import LentHost, lend
 from tailtap.measure.testbed.model import Cable, RoleMap, Socket, Testbed, senders_of
 from tailtap.measure.testbed.power import power_of
@@ -85,8 +85,7 @@ def calibrate(testbed: Testbed, wanted: Wanted, tell: Callable[[str], None]) -> 
         lent = dict(lend(testbed, stack, tell, wanted.clocks_ns))
         there = {name: one for name, one in lent.items() if isinstance(one, LentHost)}
         checks = list(_of_hosts(testbed, lent))
-        came = heard(there)
-        rows = judged(testbed, there, came)
+        rows, came = listened(testbed, there)
         checks += map(of_cable, rows)
         loads: dict[Socket, list[Step]] = {}
         for cable, sender, row in zip(testbed.cables, senders_of(testbed), rows, strict=True):

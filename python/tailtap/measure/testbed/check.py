@@ -1,7 +1,8 @@
 """`tailtap testbed check`: are all hosts there, and is each cable where the file says?
 
 Every card that the file names sends a frame to everybody, and all others listen. What was heard
-where is compared with the cables.
+where is compared with the cables. A card that says that it is up may still talk to its peer, and
+the first frames are late or lost then: they are sent anew for some seconds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tailtap.records.printed import Answer, CableRow, HostRow, TestbedCheckRecor
 
 FLIGHT_SECONDS = 0.2
 """How long a frame may be under way, and an interrupt may wait."""
+HEARING_SECONDS = 5.0
+"""For how long frames are sent anew while a cable is not as the file says."""
 
 Heard = Mapping[Socket, frozenset[Socket]]
 """By the card that sent: the cards by which its frame came in."""
@@ -29,7 +32,7 @@ def check(testbed: Testbed, tell: Callable[[str], None]) -> TestbedCheckRecord:
     with contextlib.ExitStack() as stack:
         lent = dict(lend(testbed, stack, tell))
         there = {name: one for name, one in lent.items() if isinstance(one, LentHost)}
-        cables = judged(testbed, there, heard(there))
+        cables, _ = listened(testbed, there)
     hosts = [
         HostRow(name=name, kernel=None, said=one)
         if isinstance(one, str)
@@ -107,18 +110,20 @@ def _judged(
     return "ok", ""
 
 
-def heard(there: Mapping[str, LentHost]) -> Heard:
-    """Have every card send a frame, and listen at all others."""
+def listened(testbed: Testbed, there: Mapping[str, LentHost]) -> tuple[list[CableRow], Heard]:
+    """Have every card send frames, and listen at all others: what is judged of it, and heard."""
     sockets = [Socket(name, card) for name, one in there.items() for card in one.cards]
-    for sender in sockets:
-        there[sender.host].ask(send=sender.card, token=str(sender))
-    time.sleep(FLIGHT_SECONDS)
-    came = [
-        (token, Socket(name, card))
-        for name, one in there.items()
-        for card, tokens in one.ask(hear=True).heard.items()
-        for token in tokens
-    ]
-    return {
-        sender: frozenset(at for token, at in came if token == str(sender)) for sender in sockets
-    }
+    cards = {str(socket): socket for socket in sockets}
+    came: dict[Socket, frozenset[Socket]] = dict.fromkeys(cards.values(), frozenset())
+    deadline = time.monotonic() + HEARING_SECONDS
+    while True:
+        for token, sender in cards.items():
+            there[sender.host].ask(send=sender.card, token=token)
+        time.sleep(FLIGHT_SECONDS)
+        for name, one in there.items():
+            for card, tokens in one.ask(hear=True).heard.items():
+                for token in cards.keys() & {*tokens}:  # others may be checked, too
+                    came[cards[token]] |= {Socket(name, card)}
+        rows = judged(testbed, there, came)
+        if not any(row.answer in ("wrong", "dead") for row in rows) or time.monotonic() > deadline:
+            return rows, came
