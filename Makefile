@@ -215,7 +215,7 @@ test-python: compiled ## Run the Python tests that need no root, side by side
 
 .PHONY: simulate
 simulate: compiled ## Try seeds of a machine whose truth is known: SEEDS=FIRST:END, TRIALS, WITHOUT, SCALE
-	@PYTHONPATH=tests/support:. $(BIN)/python -m tests.simulation $(SEEDS) --trials $(TRIALS) \
+	@TMPDIR=$(TESTS_FOLDER) PYTHONPATH=tests/support:. $(BIN)/python -m tests.simulation $(SEEDS) --trials $(TRIALS) \
 	    --without $(WITHOUT) $(if $(SCALE),--scale $(SCALE))
 
 .PHONY: test-package

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from tests.simulation.trial import Trial
 from tests.simulation.trials import (
     causes,
@@ -53,3 +55,6 @@ TRIALS: tuple[Trial, ...] = (
     imports.TRIAL,
     imports.TREES,
 )
+
+gc.freeze()
+"""What was imported is no garbage: a tenth of the time went into looking through it."""

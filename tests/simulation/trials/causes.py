@@ -24,6 +24,7 @@ from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
+from tailtap.records.causes import CausesRecord
 from tests.simulation.device import (
     CORE,
     LOCKER,
@@ -89,17 +90,18 @@ def run(draw: Draw, folder: Path) -> Tally:
             explain(one, late="p98.5")
         return {}
     found = explain(one, late="p98.5")
-    assert (record(found).clock is None) == (clock is None)
+    said = record(found)
+    assert (said.clock is None) == (clock is None)
     truth = Truth(told, clock.width_ns if clock else 0)
     number, usual = checked(found, truth)
     if flows is not None:
-        _check_flows(found, flows[number])
-    _check_raisers(found, truth)
+        _check_flows(found, said, flows[number])
+    _check_raisers(said, truth)
     if told.whole and clock is None:
         _check_pauses(found, truth)
     tally = dict(tally_of(found, truth, number, usual))
     if "tasks" in told.names:
-        tally |= _names(found, truth, number)
+        tally |= _names(found, said, truth, number)
     if told.whole and draw.has("another one without a cause", 0.3):
         tally |= _without(draw, found, made)
     return tally
@@ -159,13 +161,10 @@ def _flows(draw: Draw, folder: Path, made: Device) -> Integers | None:
         return None
     flows = draw.stream("flows").integers(0, draw.between("flows", 1, 5), made.sent.size)
     packets = [
-        (
-            time,
-            frame(number)[:SOURCE_PORT]
-            + struct.pack(">H", flow + 1)
-            + frame(number)[SOURCE_PORT + 2 :],
+        (time, data[:SOURCE_PORT] + struct.pack(">H", flow + 1) + data[SOURCE_PORT + 2 :])
+        for time, flow, data in zip(
+            made.sent.tolist(), flows.tolist(), map(frame, range(flows.size)), strict=True
         )
-        for number, (time, flow) in enumerate(zip(made.sent.tolist(), flows.tolist(), strict=True))
     ]
     (folder / "ingress.stamps").unlink()
     (folder / "ingress.pcap").write_bytes(pcap(packets))
@@ -175,12 +174,11 @@ def _flows(draw: Draw, folder: Path, made: Device) -> Integers | None:
     return flows
 
 
-def _check_flows(found: Explained, flows: Integers) -> None:
+def _check_flows(found: Explained, said: CausesRecord, flows: Integers) -> None:
     """Each flow has its late packets, and their causes."""
-    told = record(found)
     blamed = np.array([str(found.labels.blame(packet)) for packet in range(flows.size)])
-    assert sum(one.late for one in told.flows) == flows.size
-    for one in told.flows:
+    assert sum(one.late for one in said.flows) == flows.size
+    for one in said.flows:
         port = int(one.flow.split(" > ")[0].rpartition(":")[2])
         mine = blamed[flows == port - 1]
         assert one.late == mine.size and one.whole is not None
@@ -312,11 +310,11 @@ def check_stalls(found: Explained, truth: Truth, cpu: int = CORE) -> None:
         assert mine >= most[place] - room[place], f"{cause}: {mine} of {most[place]}"
 
 
-def _check_raisers(found: Explained, truth: Truth) -> None:
+def _check_raisers(said: CausesRecord, truth: Truth) -> None:
     """What raised the softirqs that made packets late is the one that did."""
     raised = {what.aux >> 32 for what in truth.made.core.table if what.cause == "softirq"}
     expected = [name for name, bits in RAISERS.items() if bits and bits in raised]
-    for row in record(found).causes:
+    for row in said.causes:
         named = [one.detail for one in row.raised_by]
         if row.cause == "softirq" and row.stalls and not truth.told.floor_ns:
             assert named == expected
@@ -401,7 +399,7 @@ def tally_of(
     return {"has the largest part": (largest, clear), "has little of it": (little, named)}
 
 
-def _names(found: Explained, truth: Truth, number: Integers) -> Tally:
+def _names(found: Explained, said: CausesRecord, truth: Truth, number: Integers) -> Tally:
     """Of two tasks of one name, the one that had more of a late packet's time is named, with its
     process and its group; never one that had nothing of it.
     """
@@ -416,7 +414,7 @@ def _names(found: Explained, truth: Truth, number: Integers) -> Tally:
             assert mine, f"{name} had nothing of packet {packet}"
             right += bool(mine >= max(ns[packet] for ns in had.values()) * (1 - NEARLY))
             of += 1
-    for row in record(found).causes:
+    for row in said.causes:
         if row.task is not None and not is_of_generator(Named(row.cause, row.detail)):
             assert (ALIKE[row.detail] == "locker") == (row.task.pid == LOCKER)
     return {"names the right one": (right, of)}

@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -101,7 +102,7 @@ def rank_test(one: Numbers, other: Numbers) -> float:
     if len(ranks) > MOST_COUNTED:
         return _normal(ranks, len(one), "two-sided")
     size, total = len(one), int(ranks.sum())
-    sums = _sums(ranks, size)
+    sums = _sums(tuple(sorted(ranks.tolist())), size)
     # Means times the number of runs are integers: no rounding decides what is as far as observed.
     runs = len(ranks)
     distance = np.abs(np.arange(total + 1) * runs - size * total)
@@ -119,7 +120,8 @@ def above_test(one: Numbers, other: Numbers) -> float:
     if len(ranks) > MOST_COUNTED:
         return _normal(ranks, len(one), "greater")
     observed = int(ranks[: len(one)].sum())
-    return float(min(_sums(ranks, len(one))[observed:].sum(), 1.0))
+    sums = _sums(tuple(sorted(ranks.tolist())), len(one))
+    return float(min(sums[observed:].sum(), 1.0))
 
 
 def _doubled_ranks(one: Numbers, other: Numbers) -> NDArray[np.int64]:
@@ -128,10 +130,11 @@ def _doubled_ranks(one: Numbers, other: Numbers) -> NDArray[np.int64]:
     return np.asarray((2 * np.cumsum(count) - count + 1)[value], np.int64)
 
 
-def _sums(ranks: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """The probability of each sum of so many of the ranks."""
+@lru_cache(maxsize=64)
+def _sums(ranks: tuple[int, ...], size: int) -> NDArray[np.float64]:
+    """The probability of each sum of so many of the ranks, which ascend."""
     # ways[k, s]: how many choices of k runs have the sum s.
-    total = int(ranks.sum())
+    total = sum(ranks)
     ways = np.zeros((size + 1, total + 1))
     ways[0, 0] = 1.0
     for rank in ranks:
@@ -205,6 +208,7 @@ def shift(one: Numbers, other: Numbers, alpha: float = ALPHA) -> Shift:
     return Shift(ratio, *bounds(left / right), difference, *apart)
 
 
+@lru_cache(maxsize=64)
 def _outside(one: int, other: int, alpha: float) -> int:
     """How many of the ordered pairs lie outside the interval on either side."""
     # counts[k, u]: assignments whose statistic U, the number of pairs won, is u.
