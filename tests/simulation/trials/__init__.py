@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 from tests.simulation.trial import Trial
@@ -58,3 +59,4 @@ TRIALS: tuple[Trial, ...] = (
 
 gc.freeze()
 """What was imported is no garbage: a tenth of the time went into looking through it."""
+atexit.register(gc.unfreeze)
