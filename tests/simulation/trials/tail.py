@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+from msgspec.structs import astuple
 
 from tailtap.analysis.compare.ranking import interval
 from tailtap.analysis.evaluation.values import percentiles_of
@@ -15,6 +15,7 @@ from tailtap.analysis.tail.assessment import assess
 from tailtap.analysis.tail.forecast import forecast
 from tailtap.analysis.tail.peaks import Part, Threshold
 from tests.simulation.draw import Draw
+from tests.simulation.folders import ranked
 from tests.simulation.latencies import INDICES, few, law, pareto, shares, stored
 from tests.simulation.trial import Tally, Trial
 
@@ -31,12 +32,7 @@ def percentile(draw: Draw) -> Held:
     for _ in range(TIMES):
         latency = found.at(1 - random.random(packets))
         [row] = percentiles_of(np.unique(latency, return_counts=True), [p])
-        rank = max(math.ceil(p * packets - 1e-9), 1)
-        ordered = [None, *np.sort(latency).tolist(), None]
-        # With 95 % so many are below the quantile of all packets, and fewer with half of the rest.
-        low, high = (int(stats.binom.ppf(share, packets, p)) for share in (0.025, 0.975))
-        assert [row.low, row.value, row.high] == [ordered[at] for at in (low, rank, high + 1)]
-        assert (row.above, row.supported) == (packets - rank, packets - rank >= 10)
+        assert astuple(row) == ranked(latency, [p])[0]
         if row.low is not None and row.high is not None:
             right, of = right + int(row.low <= truth <= row.high), of + 1
     return {"percentile": (right, of)}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
 import struct
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,50 +21,27 @@ from tailtap.analysis.evaluation.values import Exceedances, Losses
 from tailtap.records.evaluation import LossPattern
 
 START = 1_700_000_000_000_000_000
-SOURCE, SOURCE_PORT = slice(26, 30), slice(34, 36)
-"""Where they stand in a frame of UDP."""
-
-
-def packet(number: int, flow: int, *, nat: bool = False) -> bytes:
-    """A packet of a flow, whose source a NAT may have changed."""
-    made = bytearray(frame(number))
-    made[SOURCE] = bytes((192, 0, 2, 1)) if nat else bytes((10, 0, 0, flow % 7))
-    made[SOURCE_PORT] = struct.pack(">H", (50_000 if nat else 1_000) + flow)
-    return bytes(made)
-
-
-def name(flow: int) -> str:
-    """How the flow is called, by what it is before the device."""
-    return f"udp 10.0.0.{flow % 7}:{1000 + flow} > 10.1.0.1:53"
-
-
-def passage(
-    folder: Path, *, nat: bool, packets: int = 3_000, flows: int = 9
-) -> dict[str, list[int | None]]:
-    """Captures before and after a device, and the latencies by flow, None where it was lost."""
-    rng = random.Random(5)
-    before, after = [], []
-    expected: dict[str, list[int | None]] = defaultdict(list)
-    for number in range(packets):
-        flow = number if flows == packets else rng.randrange(flows)
-        time, latency = START + number * 50_000, rng.randrange(20_000, 400_000)
-        lost = rng.random() < (0.3 if flow == 4 else 0.01)
-        before.append((time, packet(number, flow)))
-        if not lost:
-            after.append((time + latency, packet(number, flow, nat=nat)))
-        expected[name(flow)].append(None if lost else latency)
-    (folder / "in.pcap").write_bytes(pcap(before))
-    (folder / "out.pcap").write_bytes(pcap(sorted(after)))
-    return expected
+SOURCE_PORT = 34
+"""Where it stands in a `frame`."""
+FLOWS, KEPT = 17_000, 16_384
 
 
 def test_flows_beyond_the_bound_are_one(tmp_path: Path) -> None:
-    expected = passage(tmp_path, nat=False, packets=17_000, flows=17_000)
+    """Each packet is of a flow of its own, and some are lost."""
+    before = []
+    for flow in range(FLOWS):
+        data = frame(flow)
+        data = data[:SOURCE_PORT] + struct.pack(">H", 1_000 + flow) + data[SOURCE_PORT + 2 :]
+        before.append((START + flow * 50_000, data))
+    lost = range(25, FLOWS, 50)
+    after = [(time + 7_000, data) for flow, (time, data) in enumerate(before) if flow not in lost]
+    (tmp_path / "in.pcap").write_bytes(pcap(before))
+    (tmp_path / "out.pcap").write_bytes(pcap(after))
     found = evaluate(tmp_path / "in.pcap", tmp_path / "out.pcap", flows=True)
-    assert found.flows is not None and len(found.flows) == 16_385
+    assert found.flows is not None and len(found.flows) == KEPT + 1
     others = found.flows[-1]
-    lost = [latencies == [None] for latencies in expected.values()]
-    assert (others.flow, others.packets, others.lost) == ("other flows", 616, sum(lost[16_384:]))
+    counts = others.flow, others.packets, others.lost
+    assert counts == ("other flows", FLOWS - KEPT, sum(flow >= KEPT for flow in lost))
 
 
 Mask = NDArray[np.bool_]
