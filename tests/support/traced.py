@@ -110,13 +110,7 @@ def traffic(
     return simulate(arrivals(rate, seconds, random), [*jobs, *more], random)
 
 
-def simulate(
-    ingress: Integers,
-    jobs: Sequence[Job],
-    random: np.random.Generator,
-    server: Server = SERVER,
-    cpu: int = CORE,
-) -> Told:
+def simulate(ingress: Integers, jobs: Sequence[Job], random: np.random.Generator) -> Told:
     """Packets that are served in turn, on a core that also has `jobs`.
 
     The trace does not tell how long its thread waited for the core.
@@ -124,11 +118,11 @@ def simulate(
     service = SERVICE_NS + random.integers(0, 300, ingress.size)
     began = START - BEFORE_NS
     due = [Job(job.start, 300, TICK) for job in jobs if job.what is STEAL]  # as it is back
-    core = course(server, ingress.tolist(), service.tolist(), [*jobs, *due], began)
+    core = course(SERVER, ingress.tolist(), service.tolist(), [*jobs, *due], began)
     load = Load(ingress, service, SECOND // 10_000)
-    idle = course(server, [], [], [], began)
+    idle = course(SERVER, [], [], [], began)
     made = Device(load, ingress, np.zeros_like(ingress), core, idle, None, began)
-    records = of_course(core, cpu)
+    records = of_course(core, CORE)
     records = records[~np.isin(records["kind"], (WAKEUP, RUNNABLE))]
     return Told(made, records, began, made.ended)
 

@@ -12,6 +12,7 @@ from stamps import on_cpu
 from traced import write_line
 
 from tailtap.analysis.causes.explain import Explained, explain
+from tailtap.analysis.causes.record import record, tables, worst_stalls
 from tailtap.analysis.runs.reader import finished_runs
 from tests.simulation.device import CORE, NEIGHBOUR, SERVES, device, served_by
 from tests.simulation.draw import Draw
@@ -88,6 +89,18 @@ def _check_parts(
     assert (parts_of(found, names) <= excess.sum(axis=1)).all()
 
 
+def _check_record(found: Explained) -> None:
+    """What is stored and shown says where packets were late."""
+    late = np.bincount(found.joined.segment, minlength=len(CORES)).tolist()
+    rows = [(row.nodes, row.cpus, row.packets) for row in record(found).segments]
+    assert rows == [([f"node{cpu}"], [cpu], many) for cpu, many in zip(CORES, late, strict=True)]
+    stored = tables(found)["causes-late"]["segment"].to_numpy()
+    assert np.array_equal(stored, found.joined.segment + 1)
+    worst = found.joined.late.excess_ns.argmax()
+    place = CORES[found.joined.segment[worst]]
+    assert f" late in node{place} (CPU {place})" in worst_stalls(found, 1)[0].words
+
+
 def run(draw: Draw, folder: Path) -> Tally:
     """Each packet was late in the node that took most more than usual, by the causes there."""
     parts = nodes(draw)
@@ -114,6 +127,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     assert np.array_equal(found.joined.segment, excess.argmax(axis=1))
     assert np.array_equal(found.joined.excess_ns, excess.max(axis=1))
     assert not found.warnings
+    _check_record(found)
     truths = [Truth(one) for one in parts]
     _check_parts(found, truths, number, usual, np.maximum(0, excess))
     tallies = []

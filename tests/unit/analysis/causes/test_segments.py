@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,16 +17,12 @@ from made_records import rewrite
 from stamps import RECORD as STAMP
 from stamps import on_cpu, write_stamps
 from traced import (
-    CALL,
     HOG,
     KWORKER,
     SECOND,
     START,
     Record,
-    arrivals,
     as_rows,
-    random_jobs,
-    simulate,
     traffic,
     write_line,
 )
@@ -39,8 +34,7 @@ from tailtap.analysis.causes.taxonomy import Served
 from tailtap.analysis.causes.trace import load
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.base.errors import InputError
-from tests.simulation.device import CORE, NEIGHBOUR, SERVED_BIT, SERVERS, SERVES
-from tests.simulation.records import in_order
+from tests.simulation.device import CORE, NEIGHBOUR, SERVED_BIT, SERVES
 from tests.simulation.tracer import Told
 
 SECONDS = 2.0
@@ -53,31 +47,9 @@ LINE: list[dict[str, Any]] = [
 
 
 def written(folder: Path, servers: Sequence[Any] = LINE, *, hops: bool = True) -> Path:
-    """A run of a line: interrupts on the first core, a task on the second."""
-    random = np.random.default_rng(7)
-    calls = random_jobs(CALL, 30, (60_000, 90_000), SECONDS, random)
-    sent = arrivals(10_000, SECONDS, random)
-    first = simulate(sent, calls, random, SERVERS["softirq"], NEIGHBOUR)
-    hogs = random_jobs(HOG, 4, (900_000, 1_100_000), SECONDS, random)
-    second = simulate(first.made.left, hogs, random)
-    records = in_order(np.concatenate([first.records, second.records]))
-    both = replace(second, made=replace(second.made, sent=sent), records=records)
-    return write_line(folder, both, first.made.left, servers, hops=hops)
-
-
-def test_it_is_told_where(tmp_path: Path) -> None:
-    folder = written(tmp_path / "001-traced")
-    explain_runs([folder], late="14 us")
-    content = json.loads((folder / "causes.json").read_text())
-    assert content["served"]["by"] == "several"
-    assert [(row["nodes"], row["by"], row["cpus"]) for row in content["segments"]] == [
-        (["first"], "softirq", [NEIGHBOUR]),
-        (["second"], "task", [CORE]),
-    ]
-    of_packets = pq.read_table(folder / "causes-late.parquet")["segment"].to_numpy()
-    packets = [row["packets"] for row in content["segments"]]
-    assert packets == np.bincount(of_packets)[1:].tolist()
-    assert "late in second (CPU 1): task (hog) for" in content["worst"][0]["words"]
+    """A run of a line whose nodes are served so."""
+    told = traffic(7, 0.5, (HOG, 4, (900_000, 1_100_000)))
+    return write_line(folder, told, told.made.left, servers, hops=hops)
 
 
 def test_without_stamps_between_them_nobody_knows(tmp_path: Path) -> None:
