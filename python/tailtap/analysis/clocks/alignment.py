@@ -251,9 +251,10 @@ def _least(bounds: Times) -> Times:
 def _within(corners: Corners, rows: Corners, limits: npt.NDArray[np.float64]) -> Corners:
     """The part of a convex polygon that keeps these bounds; no corner where there is none."""
     for _ in range(_MOST_CUTS):
-        past = np.full(limits.size, -np.inf)
-        for corner in corners:
-            np.maximum(past, rows @ corner - limits, out=past)
+        past = rows @ corners[0]
+        for corner in corners[1:]:
+            np.maximum(past, rows @ corner, out=past)
+        past -= limits
         # What the whole polygon keeps, every part of it keeps.
         open_still = np.flatnonzero(past > ROUNDING_NS / 2)
         if not open_still.size:
@@ -268,12 +269,13 @@ def _within(corners: Corners, rows: Corners, limits: npt.NDArray[np.float64]) ->
 
 def _cut(corners: Corners, beyond: npt.NDArray[np.float64]) -> Corners:
     """The part of a convex polygon on which `beyond`, given at the corners, is not positive."""
+    ends = [*zip(corners.tolist(), beyond.tolist(), strict=True)]
     left = []
-    for place in range(len(corners)):
-        here, after = corners[place - 1], corners[place]
-        past, ahead = beyond[place - 1], beyond[place]
+    for (here, past), (after, ahead) in pairwise([ends[-1], *ends]):
         if (past > 0) != (ahead > 0):
-            left.append(here + (after - here) * (past / (past - ahead)))
+            share = past / (past - ahead)
+            both = zip(here, after, strict=True)
+            left.append([begun + (ended - begun) * share for begun, ended in both])
         if ahead <= 0:
             left.append(after)
     return np.array(left)
