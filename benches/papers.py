@@ -365,7 +365,7 @@ MANY = 6
 def _listed(values: Iterable[object]) -> str:
     *most, last = map(str, values)
     if len(most) >= MANY:
-        return f"at {len(most) + 1} values from {most[0]} to {last}"
+        return f"one of {len(most) + 1} values from {most[0]} to {last}"
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -390,7 +390,7 @@ def found_differences(file: PaperFile, papers: Papers) -> list[str]:
         elif missing and more:
             found.append(f"The {name} is {_listed(more)}; the paper's was {_listed(missing)}.")
         elif missing:
-            found.append(f"The {name} is nowhere {_listed(missing)}, as the paper's was.")
+            found.append(f"The {name} is never {_listed(missing)}, unlike the paper's.")
         elif more:
             found.append(f"The {name} is {_listed(more)}, too; the paper's was not.")
     return [*found, *([f"{UNSAID} {_listed(unsaid)}."] if unsaid else [])]

@@ -133,7 +133,7 @@ def test_differences_are_found_in_both_directions(files: list[PaperFile]) -> Non
     }
     assert found_differences(file, papers)[2:-2] == [
         "The placement of interrupts is 31 CPUs, too; the paper's was not.",
-        "The frame size is nowhere 1500 B, as the paper's was.",
+        "The frame size is never 1500 B, unlike the paper's.",
         "The number of repeats is 3; the paper's was 10.",
     ]
     assert "the kernel (rt here)" in found_differences(file, papers)[-1]
