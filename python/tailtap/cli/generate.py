@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from tailtap.base.errors import InputError, Interrupted
+from tailtap.base.units import format_count, format_rate, format_time
 from tailtap.cli.command import CPUS, PATH, RATE, TIME, Answer, Command, command, refuse
 from tailtap.cli.terminal import say, unless, warn
 
@@ -290,12 +291,12 @@ def _how_fast(
 def _lines(report: GeneratorRecord) -> Iterator[str]:
     """What a person reads of a flow."""
     from tailtap.analysis.evaluation.values import label
-    from tailtap.base.units import format_rate, format_time
 
     warm_up = 0 if report.warm_up is None else report.warm_up.sent
     yield (
-        f"{report.sent} packets sent at {format_rate(report.achieved_rate or 0)}, "
-        f"{report.failed} failed, {warm_up} before for warm-up"
+        f"{format_count(report.sent or 0, 'packet')} sent at "
+        f"{format_rate(report.achieved_rate or 0)}, {report.failed} failed, {warm_up} before for "
+        "warm-up"
     )
     if (slip := report.slip_ns) is not None:
         named = [(label(entry.p), entry.value) for entry in slip.percentiles]
@@ -308,10 +309,8 @@ def _lines(report: GeneratorRecord) -> Iterator[str]:
 
 def _warnings(report: GeneratorRecord) -> Iterator[str]:
     """What the reader should know about traffic that was not sent as it was asked for."""
-    from tailtap.base.units import format_rate
-
     if report.failed:
-        yield f"{report.interface} did not take {report.failed} packets"
+        yield f"{report.interface} did not take {format_count(report.failed, 'packet')}"
     wanted, achieved = report.scheduled_rate or 0, report.achieved_rate or 0
     if achieved < 0.99 * wanted:
         yield (
@@ -321,8 +320,8 @@ def _warnings(report: GeneratorRecord) -> Iterator[str]:
         )
     if without := report.without_id:
         yield (
-            f"{without} packets have no id: taps count them as other "
-            "packets (--stamp-ids writes ids where there is UDP)"
+            f"no id in {format_count(without, 'packet')}: taps count them as others (--stamp-ids "
+            "writes ids where there is UDP)"
         )
     if report.bunched:
-        yield f"{report.bunched} packets were overdue and left together with others"
+        yield f"{format_count(report.bunched, 'packet')} left overdue, together with others"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tailtap.base.units import format_count, format_share
 from tailtap.cli.command import CPUS, SHARE, SIZE, TIME, command, watched, writes_into
 from tailtap.cli.terminal import say, unless, warn, warn_of, width_of
 
@@ -35,7 +36,7 @@ def _print(told: RecordingRecord, out: Path) -> None:
         (told.dropped_disk, "found no room on the disk"),
     ):
         if count:
-            say(f"not kept: {count:,} incidents {why}")
+            say(f"not kept: {format_count(count, 'incident')} {why}")
     say(f"results: {out}")
 
 
@@ -252,7 +253,6 @@ def _show(folder: Path, runs: list[RunFolder], *, quiet: bool) -> None:
     """What `tailtap evaluate` prints of each run, its warnings, and what to do next."""
     from tailtap.analysis.evaluation import Evaluation
     from tailtap.analysis.evaluation.values import DEFAULT
-    from tailtap.base.units import format_share
     from tailtap.cli.analyses import explain_briefly
     from tailtap.cli.results import show
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailtap.base.units import format_rate, format_time
+from tailtap.base.units import format_count, format_rate, format_time
 from tailtap.cli.terminal import folded, printable, warn, width_of
 from tailtap.measure.campaign import (
     Campaign,
@@ -36,7 +36,6 @@ class Reasons(Listener):
     """Only why runs gave no result that counts: one line for each reason."""
 
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
-        """A run has ended."""
         for reason in reasons(record):
             warn(f"{run.slug}: {reason}")
 
@@ -53,7 +52,7 @@ def measuring(numbers: LiveRecord) -> str:
     several = len(numbers.flows) > 1
     parts += [brief(flow, named=several) for flow in numbers.flows if flow.ingress]
     if numbers.incidents is not None:
-        parts.append(f"{numbers.incidents.kept:,} incidents kept")
+        parts.append(f"{format_count(numbers.incidents.kept, 'incident')} kept")
     return ", ".join(parts)
 
 
@@ -80,7 +79,6 @@ class Lines(Listener):
     _next_s = 0.0
 
     def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
-        """These of `total` runs are made now."""
         self._total = total
 
     def noted(self, sentence: str) -> None:
@@ -88,7 +86,6 @@ class Lines(Listener):
         warn(sentence)
 
     def started(self, run: PlannedRun) -> None:
-        """A run begins."""
         warn(f"run {run.number} of {self._total}: {run.slug}")
 
     def measured(self, numbers: LiveRecord) -> None:
@@ -99,7 +96,6 @@ class Lines(Listener):
             warn(f"observe: {measuring(numbers)}")
 
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
-        """A run has ended."""
         for line in complaints(record):
             warn(f"{run.slug}: {line}")
 
@@ -157,23 +153,19 @@ class Bar(Lines):
         self._live.update(_text(measuring(numbers)), refresh=True)
 
     def ended(self) -> None:
-        """Remove the bar, or the line."""
         for one in (self._progress, self._live):
             if one is not None:
                 one.stop()
         self._live = None
 
     def started(self, run: PlannedRun) -> None:
-        """A run begins."""
         self._run = run
         self._show(0.0)
 
     def tick(self, seconds: float) -> None:
-        """Time passes."""
         self._show(seconds)
 
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
-        """A run has ended."""
         self._done += seconds_of(run.experiment)
         for line in complaints(record):
             said = folded(printable(f"{run.slug}: {line}"), self._console.width)
@@ -316,7 +308,7 @@ def drawn(record: LiveRecord) -> Group:
         lines.append(_text("what made packets late"))
     for cause in record.causes[:CAUSES]:
         detail = f" ({cause.detail})" if cause.detail else ""
-        lines.append(_text(f"  {cause.cause}{detail}: {cause.packets:,} packets"))
+        lines.append(_text(f"  {cause.cause}{detail}: {format_count(cause.packets, 'packet')}"))
     return Group(*lines, *(_text(note, "dim") for note in record.notes))
 
 
@@ -331,7 +323,7 @@ def _words(flow: LiveFlow, *, named: bool) -> str:
     name = f"{flow.name}: " if named else ""
     tap = f", {flow.tap_lost:,} stamps without room" if flow.tap_lost else ""
     return (
-        f"{name}{flow.ingress:,} packets, {flow.rate:,.0f}/s, {flow.lost:,} lost, "
+        f"{name}{format_count(flow.ingress, 'packet')}, {flow.rate:,.0f}/s, {flow.lost:,} lost, "
         f"{flow.left_out:,} left out{tap}"
     )
 

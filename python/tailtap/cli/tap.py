@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tailtap.base.errors import InputError
+from tailtap.base.units import format_count, format_share, parse_size, parse_time
 from tailtap.cli.command import SHARE, TIME, command
 from tailtap.cli.terminal import beginning, say, warn
 
@@ -276,8 +277,8 @@ def tap(
         others = _others(kind, link)
         more = f" and {len(link.files) - 1} more" if len(link.files) > 1 else ""
         say(
-            f"{name}: {link.seen} packets seen, {link.stored} stored, {link.lost} lost"
-            f"{others} -> {link.file}{more}"
+            f"{name}: {format_count(link.seen, 'packet')} seen, {link.stored:,} stored, "
+            f"{link.lost:,} lost{others} -> {link.file}{more}"
         )
         for text in _shortfalls(link):
             warn(f"tailtap: warning: {name}: {text}")
@@ -300,7 +301,7 @@ def _others(kind: str, link: TappedLink) -> str:
         (link.unsampled, "not in the sample"),
     )
     always = {"without an id"}
-    return "".join(f", {count} {what}" for count, what in counts if what in always or count)
+    return "".join(f", {count:,} {what}" for count, what in counts if what in always or count)
 
 
 def _told(measured: TapsSoFar) -> str:
@@ -311,7 +312,7 @@ def _told(measured: TapsSoFar) -> str:
         + ("" if one.ns is None else f", {one.ns:.0f} ns for a packet")
         for name, one in measured.links.items()
     )
-    return f"{'; '.join(links)}; {measured.share:.2%} of a core"
+    return f"{'; '.join(links)}; {format_share(measured.share, 3)} of a core"
 
 
 def parse_sample(sample: str) -> int:
@@ -333,13 +334,13 @@ def _shortfalls(link: TappedLink) -> Iterator[str]:
     """What stamps of a link lack; stamps of cards have no such counts."""
     if link.late:
         yield (
-            f"{link.late} packets were stamped on receipt, as the kernel did not record when "
-            "they reached the interface"
+            f"the tap stamped {format_count(link.late, 'packet')} on receipt, as the kernel did "
+            "not record the arrival at the interface"
         )
     if link.dropped:
         yield (
-            f"the kernel dropped {link.dropped} packets before their stamp: its queue was full "
-            "(net.core.netdev_max_backlog)"
+            f"the kernel dropped {format_count(link.dropped, 'packet')} before the stamp: its "
+            "queue was full (net.core.netdev_max_backlog)"
         )
 
 
@@ -365,8 +366,6 @@ def _any(words: Sequence[str]) -> str:
 
 def _snap(format: str, length: str | None) -> int | None:
     """Bytes to keep of each packet, or to look at; None for stamps."""
-    from tailtap.base.units import parse_size
-
     if format in SNAP_LENGTHS:
         # What does not fit into 32 bits is as wrong as the largest that does.
         return SNAP_LENGTHS[format] if length is None else min(parse_size(length), 2**32 - 1)
@@ -389,8 +388,6 @@ def _files(paths: Sequence[Path], *, rotated: bool) -> Iterator[Path]:
 
 def _rotation(limits: Sequence[str]) -> tuple[int | None, int | None]:
     """Bytes and nanoseconds of the options ``--rotate``."""
-    from tailtap.base.units import parse_size, parse_time
-
     size: int | None = None
     time: int | None = None
     for limit in limits:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from tailtap.analysis.causes.claims import FEWEST, claims, periods, tick
 from tailtap.analysis.causes.guest import Guest, guest_of
@@ -33,7 +34,7 @@ from tailtap.analysis.causes.trace import Trace, load, too_coarse
 from tailtap.analysis.evaluation.values import Column
 from tailtap.analysis.runs.run import Run
 from tailtap.base.errors import InputError
-from tailtap.base.units import format_time, list_cpus
+from tailtap.base.units import format_count, format_share, format_time, list_cpus
 from tailtap.records.causes import Control, Period
 from tailtap.records.machine import Tuning
 from tailtap.records.record import Notice
@@ -218,8 +219,8 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
         part = 1 - trace.record.paused_ns / max(1, trace.record.ended_ns - trace.record.started_ns)
         yield Notice(
             "trace-thinned",
-            f"the tracer recorded {part:.1%} of the time, to keep its budget: packets of other "
-            "times are unexplained",
+            f"the tracer recorded {format_share(part, 3)} of the time, to keep its budget: "
+            "packets of other times are unexplained",
         )
     lost = {
         cpu: count for cpu, count in notes["lost"].items() if count and cpu in trace.served.cpus
@@ -237,24 +238,23 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
         had = f" while {', '.join(tasks)} had the core" if tasks else ""
         yield Notice(
             "trace-blind",
-            f"{int(unseen.sum()):,} late packets are unexplained: they left{had}, and no softirq "
-            "was recorded, as the kernel did not run the tracer's programs",
+            f"{_unexplained(unseen)} left{had}, and no softirq was recorded, as the kernel did not "
+            "run the tracer's programs",
         )
     began, ended = trace.span_ns
     outside = (packets.ingress_ns < began) | (packets.egress_ns > ended)
     if outside.any():
         yield Notice(
             "trace-not-covering",
-            f"{int(outside.sum()):,} late packets are unexplained: they passed before the trace "
-            "began or after it ended",
+            f"{_unexplained(outside)} passed before the trace began or after it ended",
         )
     if joined.untold is not None and joined.untold.any():
         assert trace.clock is not None
         yield Notice(
             "host-clock-coarse",
-            f"{int(joined.untold.sum()):,} of {joined.untold.size:,} late packets are unexplained: "
-            f"the clock of the DuT's host is known to {format_time(trace.clock.width_ns)}, too "
-            "coarse for how late they were",
+            f"the clock of the DuT's host, known to {format_time(trace.clock.width_ns)}, is too "
+            f"coarse to explain {int(joined.untold.sum()):,} of {joined.untold.size:,} late "
+            "packets",
         )
     unknown = ~np.isin(joined.cpu, trace.served.cpus)
     if unknown.any():
@@ -262,9 +262,16 @@ def _warnings(run: Run, trace: Trace, joined: Joined) -> Iterator[Notice]:
         where = f"left on CPUs {', '.join(map(str, cpus))}" if cpus else "left on unknown CPUs"
         yield Notice(
             "served-elsewhere",
-            f"{int(unknown.sum()):,} late packets are unexplained: they {where}, and the device "
-            f"serves packets on {', '.join(map(str, trace.served.cpus))}",
+            f"{_unexplained(unknown)} {where}, and the device serves packets on "
+            f"{', '.join(map(str, trace.served.cpus))}",
         )
+
+
+def _unexplained(packets: npt.NDArray[np.bool_]) -> str:
+    """How many late packets have no cause, and the subject of why."""
+    many = int(packets.sum())
+    verb, subject = ("is", "it") if many == 1 else ("are", "they")
+    return f"{format_count(many, 'late packet')} {verb} unexplained: {subject}"
 
 
 def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Notice]:
@@ -287,9 +294,8 @@ def _of_guest(guest: Guest | None, joined: Joined) -> Iterator[Notice]:
         late = joined.state.size
         yield Notice(
             "guest-clock-coarse",
-            f"{joined.coarse:,} of {late:,} late packets are explained on the host alone: the "
-            f"guest's clock is known to {format_time(guest.clock.width_ns)}, too coarse for how "
-            "late they were",
+            f"the guest's clock, known to {format_time(guest.clock.width_ns)}, is too coarse for "
+            f"{joined.coarse:,} of {late:,} late packets: the host alone explains these",
         )
 
 

@@ -109,13 +109,13 @@ def control_words(control: Control | None) -> str:
     pairs = "a run without it" if runs == 1 else f"{runs} pairs of runs with and without it"
     if not rows:
         return f"cost of the trace: unknown; {pairs} had too few packets"
-    parts = [f"{SHOWN[row.p]} {row.more:+.1%}{_spread(row, runs)}" for row in rows]
+    parts = [f"{SHOWN[row.p]} {100 * row.more:+.1f} %{_spread(row, runs)}" for row in rows]
     usual = format_time(rows[0].plain_ns)
     return f"cost of the trace, by {pairs}: {', '.join(parts)}; median without it {usual}"
 
 
 def _spread(row: TraceCost, runs: int) -> str:
-    return "" if runs == 1 else f" ({row.least:+.1%} to {row.most:+.1%})"
+    return "" if runs == 1 else f" ({100 * row.least:+.1f} to {100 * row.most:+.1f} %)"
 
 
 READ = ("run.json", "trace.json", "trace.events", "ingress.stamps", "egress.stamps")

@@ -15,6 +15,7 @@ from tailtap.analysis.evaluation.values import (
     percentiles_of,
     view,
 )
+from tailtap.base.units import format_count
 from tailtap.records.evaluation import FlowRecord, LossPattern
 from tailtap.records.record import Notice
 
@@ -99,7 +100,7 @@ def heavy_loss(
         told = [one.text for one in patterns] or ["the lost packets have nothing in common"]
         text = f"{text}: {'; '.join(told)}"
     if dropped:
-        text += f"; the kernel dropped {dropped:,} packets in full queues"
+        text += f"; the kernel dropped {format_count(dropped, 'packet')} in full queues"
     if generated and "load" in kinds:
         text += "; lower traffic.rate, or let `tailtap search` find the highest rate without loss"
     elif generated and not kinds & {"flow", "length", "period"}:

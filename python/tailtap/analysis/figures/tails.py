@@ -22,6 +22,7 @@ from tailtap.analysis.runs.groups import grouped
 from tailtap.analysis.runs.run import Run
 from tailtap.analysis.runs.text import time_text
 from tailtap.base.errors import InputError
+from tailtap.base.units import format_share
 from tailtap.records.record import read
 from tailtap.records.tail import TailRecord
 
@@ -152,8 +153,9 @@ def _stationarity(models: Sequence[Modelled], layout: Layout, base: Specificatio
         adf = mean(row.adf_p < LEVEL for _, _, row in rows)
         kpss = mean(row.kpss_p > LEVEL for _, _, row in rows)
         notes.append(
-            f"Of {len(rows)} fitted parts, ADF has p < 0.05 for {adf:.0%} and KPSS p > 0.05 for "
-            f"{kpss:.0%}: that is stationary. KPSS's table ends at 0.01 and 0.1."
+            f"Of {len(rows)} fitted parts, ADF has p < 0.05 for {format_share(adf)} and KPSS p > "
+            f"0.05 for {format_share(kpss)}: that is stationary. KPSS's table ends at 0.01 and "
+            "0.1."
         )
     panels = in_panels(layout, marks)
     return replace(base, panels=panels, tests=tests, notes=tuple(notes), rulers={LEVEL: ""})

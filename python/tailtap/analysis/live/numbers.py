@@ -16,7 +16,7 @@ from tailtap.analysis.evaluation.values import DEFAULT, WorstPacket, label
 from tailtap.analysis.live.counting import NEVER, Counted, Counter, Histogram
 from tailtap.analysis.live.written import Written
 from tailtap.base.errors import InputError, WrongValue
-from tailtap.base.units import format_time, parse_time
+from tailtap.base.units import format_count, format_time, parse_time
 from tailtap.records.causes import CauseRow
 from tailtap.records.evaluation import WorstRecord
 from tailtap.records.live import LiveCause, LiveFlow, LiveRecord
@@ -240,7 +240,7 @@ class Lost:
         if not (lost := counted.counts["lost"]):
             return None
         first, last = int(counted.lost_ns[0]), int(counted.lost_ns[-1])
-        return Found(first, last, lost, f"{lost:,} packets lost")
+        return Found(first, last, lost, f"{format_count(lost, 'packet')} lost")
 
 
 @dataclass

@@ -34,7 +34,7 @@ from tailtap.analysis.tail.peaks import (
     with_run_length,
 )
 from tailtap.base.errors import InputError
-from tailtap.base.units import exact_time, format_share, format_time
+from tailtap.base.units import exact_time, format_count, format_share, format_time
 from tailtap.records.record import Notice, unfilled
 from tailtap.records.tail import (
     BlockMaxima,
@@ -240,8 +240,8 @@ def _warnings(model: TailModel) -> list[Notice]:
         found.append(
             Notice(
                 "loss",
-                f"{tail.lost:,} packets ({format_share(tail.loss)}) were lost: the model is of "
-                "those that arrived",
+                f"the run lost {format_count(tail.lost, 'packet')} ({format_share(tail.loss)}): "
+                "the model is of those that arrived",
             )
         )
     found.extend(

@@ -15,7 +15,7 @@ from tailtap.analysis.runs.tail import StoredTail
 from tailtap.analysis.tail.analysis import Options, TailModel, analyse
 from tailtap.analysis.verdict.requirement import Requirement
 from tailtap.analysis.verdict.shares import design_effect
-from tailtap.base.units import format_time
+from tailtap.base.units import format_count, format_time
 from tailtap.records.evaluation import Percentile
 from tailtap.records.record import Notice
 from tailtap.records.run import Blocked, Event
@@ -117,10 +117,10 @@ class Evidence:
         if not self.hidden:
             return ""
         found = [
-            f"{self.counts[name]:,} packets after the device {what}"
+            f"{format_count(self.counts[name], 'packet')} after the device {what}"
             for name, what in (
-                ("unmatched_egress", "match none before it"),
-                ("noncausal", "were stamped before they came"),
+                ("unmatched_egress", "without a like before it"),
+                ("noncausal", "with stamps that are too early"),
             )
             if self.counts.get(name)
         ]
@@ -247,8 +247,8 @@ class Evidence:
         if not self.between:
             return ""
         return (
-            f"{self.between:,} packets after the device match none before it, or were not read, "
-            "and may belong between others or not"
+            f"{format_count(self.between, 'packet')} after the device, without a like before it "
+            "or not read, may belong between others or not"
         )
 
     def unordered(self) -> int:

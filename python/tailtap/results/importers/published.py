@@ -18,9 +18,8 @@ from tailtap import _core
 from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.evaluation.values import require_counts
 from tailtap.base.foreign import TABLE_BYTES, files_below, read_bytes, storable
-from tailtap.base.units import exact_rate, format_time
-from tailtap.records.evaluation import PartialLatency
-from tailtap.records.record import Notice
+from tailtap.base.units import exact_rate, format_count, format_share, format_time
+from tailtap.records.record import Extremes, Notice
 from tailtap.records.run import RunRecord
 from tailtap.results.importers.importable import Content, evaluated, record_of, sampled
 
@@ -242,8 +241,9 @@ class PublishedRun:
             return None
         return Notice(
             "unmatched-egress",
-            f"{self.source}: {unmatched} packets after the device ({share:.2%}) match none before "
-            "it and are in none of its latencies",
+            f"{self.source}: no packet before the device matches "
+            f"{format_count(unmatched, 'packet')} ({format_share(share)}) after it, of which no "
+            "latency is known",
         )
 
 
@@ -391,10 +391,10 @@ def _counts(read: Mapping[str, pa.Table]) -> dict[str, int | None]:
     }
 
 
-def _extremes(read: Mapping[str, pa.Table]) -> PartialLatency:
+def _extremes(read: Mapping[str, pa.Table]) -> Extremes:
     values = read["percentiles"]["value"].to_pylist() if "percentiles" in read else []
     first = read["percentiles"]["percentile"][0].as_py() if values else None
-    return PartialLatency(
+    return Extremes(
         min=values[0] if first == 0 else None,
         max=int(pc.max(read["worst"]["latency"]).as_py()) if "worst" in read else None,
     )

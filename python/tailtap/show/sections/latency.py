@@ -66,7 +66,7 @@ def counts_table(found: Evaluation) -> Table:
     rows = []
     for name, count in msgspec.structs.asdict(found.counts).items():
         if count or name in ("ingress", "egress", "matched", "lost"):
-            share = f"{found.loss or 0.0:.4%}" if name == "lost" else ""
+            share = format_share(found.loss or 0.0) if name == "lost" and count else ""
             if name == "lost" and count > found.lost_at_least:
                 share = f"at most {share}"
             rows.append(row(f" {name.replace('_', ' ')}", count, share))

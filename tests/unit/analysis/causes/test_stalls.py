@@ -241,7 +241,7 @@ def test_runs_that_differ_in_more_than_the_trace_are_no_control(tmp_path: Path) 
 def test_percentiles_that_few_packets_support_are_left_out() -> None:
     row = TraceCost(p=0.5, traced_ns=11, plain_ns=10, more=0.1, least=0.1, most=0.1)
     assert control_words(Control(runs=1, percentiles=[row])) == (
-        "cost of the trace, by a run without it: median +10.0%; median without it 10 ns"
+        "cost of the trace, by a run without it: median +10.0 %; median without it 10 ns"
     )
     assert control_words(Control(runs=2, percentiles=[])).endswith("had too few packets")
 

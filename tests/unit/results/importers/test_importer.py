@@ -81,7 +81,7 @@ def test_fast_runs_that_left_packets_out_are_told(imported: Path) -> None:
     shares = [unmatched / (matched + unmatched) for _, matched, unmatched, _ in told]
     assert all(rate >= 600_000 for rate, *_ in told)
     assert [round(share, 4) for share in shares] == [0.0674, 0.0544, 0.0485, 0.0355]
-    assert "11753554 packets after the device (6.74%)" in told[0][3]
+    assert "11,753,554 packets (6.7 %) after" in told[0][3]
     silent = stored(
         imported,
         "SELECT max(unmatched_egress / (matched + unmatched_egress)) FROM evaluations "
