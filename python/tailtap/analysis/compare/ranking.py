@@ -23,8 +23,7 @@ from tailtap.analysis.compare.configurations import Configuration, Load
 from tailtap.analysis.compare.significance import (
     ALPHA,
     Shift,
-    decidable,
-    holm,
+    corrected,
     rank_test,
     repeats_needed,
     shift,
@@ -254,19 +253,18 @@ def rank(
     """
     found = [_prepare(load, percentile, required) for load in loads]
     pairs = [(place, pair) for place, ranking in enumerate(found) for pair in _pairs(ranking)]
-    chosen = decidable(
-        [
-            (
-                len(found[place].standings[pair.slower].values),
-                len(found[place].standings[pair.faster].values),
-            )
-            for place, pair in pairs
-        ]
-    )
-    corrected = iter(holm([pair.p for (_, pair), yes in zip(pairs, chosen, strict=True) if yes]))
+    sizes = [
+        (
+            len(found[place].standings[pair.slower].values),
+            len(found[place].standings[pair.faster].values),
+        )
+        for place, pair in pairs
+    ]
     final = [
-        (place, replace(pair, corrected=next(corrected)) if yes else pair)
-        for (place, pair), yes in zip(pairs, chosen, strict=True)
+        (place, replace(pair, corrected=p))
+        for (place, pair), p in zip(
+            pairs, corrected([pair.p for _, pair in pairs], sizes), strict=True
+        )
     ]
     return [
         _ranked(ranking, [pair for where, pair in final if where == place])

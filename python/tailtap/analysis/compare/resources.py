@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from tailtap.analysis.compare.configurations import Load
 from tailtap.analysis.compare.significance import (
     ALPHA,
-    decidable,
-    holm,
+    corrected,
     rank_test,
     shift,
     smallest_p,
@@ -195,8 +194,9 @@ def counters(loads: Sequence[Load]) -> list[Counters]:
             if (name in chosen) is family
             for first, second in combinations(rows, 2)
         ]
-        for test, corrected in zip(tests, _corrected(tests), strict=True):
-            pairs[test.place].append(test.told(corrected))
+        ps = corrected([test.p for test in tests], [test.sizes for test in tests])
+        for test, p in zip(tests, ps, strict=True):
+            pairs[test.place].append(test.told(p))
     return [
         Counters(
             counted=[
@@ -252,11 +252,11 @@ class _Test:
     def sizes(self) -> tuple[int, int]:
         return len(self.before), len(self.after)
 
-    def told(self, corrected: float) -> CounterPair:
+    def told(self, p_corrected: float) -> CounterPair:
         """What is shown of the configuration that was given second."""
         apart = shift(self.after, self.before)
         above = sum((x > y) - (x < y) for x in self.after for y in self.before)
-        significant = corrected <= ALPHA
+        significant = p_corrected <= ALPHA
         return CounterPair(
             counter=self.name,
             first=self.first,
@@ -269,13 +269,6 @@ class _Test:
             ratio_low=apart.low,
             ratio_high=apart.high,
             p=self.p,
-            p_corrected=corrected,
+            p_corrected=p_corrected,
             smallest_p=smallest_p(*self.sizes),
         )
-
-
-def _corrected(tests: Sequence[_Test]) -> list[float]:
-    """The p-values of one family, corrected for the number of those that could be significant."""
-    able = decidable([test.sizes for test in tests])
-    found = iter(holm([test.p for test, yes in zip(tests, able, strict=True) if yes]))
-    return [next(found) if yes else 1.0 for yes in able]

@@ -182,6 +182,13 @@ def holm(ps: Sequence[float]) -> list[float]:
     return corrected
 
 
+def corrected(ps: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[float]:
+    """The p-values of one family, corrected for the `decidable` ones of it; 1 for the others."""
+    able = decidable(sizes)
+    found = iter(holm([p for p, yes in zip(ps, able, strict=True) if yes]))
+    return [next(found) if yes else 1.0 for yes in able]
+
+
 def repeats_needed(comparisons: int, alpha: float = ALPHA) -> int:
     """How many repeats of each configuration let any one of so many comparisons be significant."""
     return next(
