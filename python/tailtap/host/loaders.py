@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Protocol
 
 from tailtap.base.errors import InputError, MachineError, did_you_mean
 from tailtap.base.files import drafts_in, sync, write_text
-from tailtap.base.units import parse_cpus
 from tailtap.host.changes.resource import Resource, Value
 from tailtap.host.facts.machine import kernel_release
-from tailtap.host.knobs.line import COPIED, ENTRY, PLACES, entries
-from tailtap.host.knobs.tree import Tree
+from tailtap.host.knobs.line import COPIED, ENTRY, PLACES, entries, listed
+from tailtap.host.knobs.tree import Tree, name_of
 
 MARK = "# tailtap wrote this file: `tailtap host bootline --remove` takes it away."
 """The first line of each: a file of that name without it is somebody else's."""
@@ -161,11 +160,6 @@ def variable(tree: Tree, name: str) -> str:
     return content[_ATTRIBUTES:].decode("utf-16-le", errors="replace").rstrip("\0")
 
 
-def name_of(word: str) -> str:
-    """The parameter of a word, as the kernel compares it: dashes are underscores."""
-    return word.partition("=")[0].replace("-", "_")
-
-
 def lacking(words: Sequence[tuple[str, str]], others: Sequence[str]) -> list[tuple[str, str]]:
     """Those of `words` that `others` do not say."""
     return [(word, why) for word, why in words if not any(alike(word, other) for other in others)]
@@ -177,15 +171,9 @@ def alike(one: str, other: str) -> bool:
 
 
 def _meaning(word: str) -> object:
-    """A list of CPUs with flags before it as sets, any other value as it is written."""
+    """A list of CPUs as sets, any other value as it is written."""
     _, equals, value = word.partition("=")
-    parts = value.strip('"').split(",")
-    flags = frozenset(part for part in parts if not part[:1].isdigit())
-    try:
-        cpus = frozenset(parse_cpus(",".join(part for part in parts if part not in flags)))
-    except ValueError:
-        return equals, value
-    return (flags, cpus) if cpus else (equals, value)
+    return listed(value.strip('"')) or (equals, value)
 
 
 SETTINGS = "/etc/default/grub"

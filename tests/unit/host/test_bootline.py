@@ -109,8 +109,9 @@ def test_what_the_line_has_already(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ("isolcpus=domain,2-3", "isolcpus=2,3,domain", True),
-        ("isolcpus=domain,2-3", "isolcpus=2-3", False),
+        ("isolcpus=domain,2-3", "isolcpus=domain,2,3", True),
+        ("isolcpus=domain,2-3", "isolcpus=2-3", True),  # housekeeping_isolcpus_setup()
+        ("isolcpus=domain,2-3", "isolcpus=managed_irq,2-3", False),
         ("rcutree.kthread-prio=1", "rcutree.kthread_prio=1", True),
         ("audit=0", "audit=1", False),
         ("rcu_nocb_poll", "rcu_nocb_poll=", False),

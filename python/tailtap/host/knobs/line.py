@@ -12,11 +12,13 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import takewhile
+from typing import NamedTuple
 
 from tailtap.base.units import parse_cpus, ranges
 from tailtap.host.facts import machine as facts
 from tailtap.host.knobs.scheduling import partitioned
-from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable, name_of
 
 FINE = "nothing wrong"
 
@@ -212,7 +214,7 @@ _REFUSALS = re.compile(
 
 def not_built(tree: Tree, word: str) -> str | None:
     """The option that the kernel would need for a word, where it was built without it."""
-    option = BUILT.get(word.partition("=")[0].replace("-", "_"))
+    option = BUILT.get(name_of(word))
     return option if option is not None and tree.config(option) is False else None
 
 
@@ -243,6 +245,28 @@ def _without_flags(name: str, value: str) -> str:
     while parts and parts[0] in _FLAGS.get(name, ()):
         parts.pop(0)
     return ",".join(parts)
+
+
+class Listed(NamedTuple):
+    """The CPUs in a value, and the flags before them."""
+
+    flags: frozenset[str]
+    cpus: frozenset[int]
+
+
+ISOLATION = "domain"
+"""The default of `isolcpus`: the scheduler keeps off its CPUs."""
+
+
+def listed(value: str) -> Listed | None:
+    """The CPUs of ``1-3,5`` or ``managed_irq,domain,1``; None for what is no list of them."""
+    words = value.split(",")
+    flags = list(takewhile(lambda word: not word[:1].isdigit(), words))
+    try:
+        cpus = parse_cpus(",".join(words[len(flags) :]))
+    except ValueError:  # strides and groups: 0-31:1/2
+        return None
+    return Listed(frozenset(flags) or frozenset({ISOLATION}), frozenset(cpus)) if cpus else None
 
 
 def cores(text: str, last: int) -> list[int] | None:

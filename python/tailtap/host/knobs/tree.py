@@ -90,22 +90,12 @@ class Tree:
 
     @property
     def words(self) -> list[str]:
-        """The kernel's words on its command line, in order; what is behind ``--`` is init's.
-
-        Raises `Absent` or `Unreadable` without a command line.
-        """
-        line = self.text("/proc/cmdline")
-        words = [word.strip('"') for word in re.findall(r'(?:[^\s"]|"[^"]*")+', line)]
-        return words[: words.index("--")] if "--" in words else words
+        """`words_of` its command line. Raises `Absent` or `Unreadable` without one."""
+        return words_of(self.text("/proc/cmdline"))
 
     def word(self, name: str) -> list[str]:
-        """The values of a parameter of the command line, in order; "" for one without a value.
-
-        ``-`` and ``_`` are the same in names.
-        """
-        pairs = [word.partition("=") for word in self.words]
-        same = name.replace("-", "_")
-        return [value.strip('"') for key, _, value in pairs if key.replace("-", "_") == same]
+        """The values of a parameter of the command line, in order; "" for one without a value."""
+        return [word.partition("=")[2] for word in self.words if name_of(word) == name_of(name)]
 
     @property
     def online(self) -> tuple[int, ...]:
@@ -182,6 +172,20 @@ EVERY: frozenset[Role] = frozenset(ROLES)
 
 INTERFACE = "--interface"
 """The option that names interfaces, as errors do."""
+
+
+def words_of(line: str) -> list[str]:
+    """The kernel's words of a command line, in order; what is behind ``--`` is init's.
+
+    Quotation marks keep spaces together (Documentation/admin-guide/kernel-parameters.rst).
+    """
+    words = [word.replace('"', "") for word in re.findall(r'(?:[^\s"]|"[^"]*")+', line)]
+    return words[: words.index("--")] if "--" in words else words
+
+
+def name_of(word: str) -> str:
+    """The parameter of a word, as the kernel compares it: dashes are underscores."""
+    return word.partition("=")[0].replace("-", "_")
 
 
 @dataclass(frozen=True)

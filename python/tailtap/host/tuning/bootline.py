@@ -18,8 +18,8 @@ from tailtap.host.changes.journal import Journal
 from tailtap.host.knobs import line as lines
 from tailtap.host.knobs import select
 from tailtap.host.knobs.knob import Knob
-from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable
-from tailtap.host.loaders import LOADERS, MARK, BootFile, Draft, alike, lacking, loader_of, name_of
+from tailtap.host.knobs.tree import Absent, Purpose, Tree, Unreadable, name_of
+from tailtap.host.loaders import LOADERS, MARK, BootFile, Draft, alike, lacking, loader_of
 from tailtap.host.tuning.apply import TASK, judge, revert
 from tailtap.records.printed import BootlineRecord, Left, StepRecord, UninstalledRecord, WordRow
 

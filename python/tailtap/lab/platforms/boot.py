@@ -10,7 +10,6 @@ kernel image. Boot parameters are separate: see `boot.py`.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,8 +23,8 @@ from tailtap.base.units import list_cpus, mask_cpus, parse_cpus
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.machine import ROOT
-from tailtap.host.knobs.line import offloaded, unknown_to_kernel
-from tailtap.host.knobs.tree import Absent, Tree, Unreadable
+from tailtap.host.knobs.line import ISOLATION, listed, offloaded, unknown_to_kernel
+from tailtap.host.knobs.tree import Absent, Tree, Unreadable, name_of, words_of
 from tailtap.lab.platforms.dut import DutSpec
 
 VANILLA, RT = "vanilla", "rt"
@@ -117,8 +116,6 @@ CPUS = "cpus"
 """The word in braces for the DuT's CPUs, as the kernel that boots numbers them."""
 SET_APART = ("isolcpus", "nohz_full", "rcu_nocbs")
 """Parameters that keep work off CPUs: the DuT's are free of it whether or not others are too."""
-ISOLATION = "domain"
-"""The default of `isolcpus`: the scheduler keeps off its CPUs."""
 
 
 class Parameter(NamedTuple):
@@ -131,11 +128,6 @@ class Parameter(NamedTuple):
         if self.value is None:
             return self.name
         return f'{self.name}="{self.value}"' if " " in self.value else f"{self.name}={self.value}"
-
-
-class _Cpus(NamedTuple):
-    flags: frozenset[str]
-    cpus: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -170,14 +162,10 @@ def filled_in(text: str, cpus: Sequence[int]) -> str:
 
 def parameters(text: str) -> list[Parameter]:
     """The parameters of a command line, without the words after ``--``."""
-    # Documentation/admin-guide/kernel-parameters.rst: quotation marks keep spaces together, and
-    # dashes in names are underscores.
-    words = (word.replace('"', "") for word in re.findall(r'(?:[^\s"]|"[^"]*")+', text))
-    found = []
-    for word in itertools.takewhile(lambda word: word != "--", words):
-        name, equals, value = word.partition("=")
-        found.append(Parameter(name.replace("-", "_"), value if equals else None))
-    return found
+    return [
+        Parameter(name_of(word), word.partition("=")[2] if "=" in word else None)
+        for word in words_of(text)
+    ]
 
 
 def parameters_of_others(own: str, texts: Iterable[object]) -> frozenset[str]:
@@ -216,7 +204,7 @@ def ineffective(wanted: str, boot: Boot) -> Iterator[tuple[Parameter, str]]:
             yield one, "its kernel does not know that parameter"
             continue
         done, where = told.get(one.name, (None, ""))
-        asked = None if done is None or one.value is None else _cpus(one.value)
+        asked = None if done is None or one.value is None else listed(one.value)
         if asked is not None and ISOLATION in asked.flags and asked.cpus - {*(done or ())}:
             yield one, f"{where} {list_cpus(done or ()) or 'no CPU'}"
 
@@ -296,23 +284,10 @@ def _holds(one: Parameter, other: Parameter) -> bool:
     """Whether `other`, on a command line, is what `one` asks for."""
     if one.value is None or other.value is None or one == other:
         return one == other
-    asked, said = _cpus(one.value), _cpus(other.value)
+    asked, said = listed(one.value), listed(other.value)
     if asked is None or said is None or asked.flags != said.flags:
         return False
     return asked.cpus <= said.cpus if one.name in SET_APART else asked.cpus == said.cpus
-
-
-def _cpus(value: str) -> _Cpus | None:
-    """The CPUs in a value such as ``1-3,5`` or ``managed_irq,domain,1``; None when it is no list
-    of them.
-    """
-    words = value.split(",")
-    flags = list(itertools.takewhile(lambda word: not word[:1].isdigit(), words))
-    try:
-        cpus = parse_cpus(",".join(words[len(flags) :]))
-    except ValueError:  # strides and groups: 0-31:1/2
-        return None
-    return _Cpus(frozenset(flags) or frozenset({ISOLATION}), frozenset(cpus)) if cpus else None
 
 
 class PortOptions(Strict):
