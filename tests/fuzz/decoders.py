@@ -21,9 +21,10 @@ from tailtap.bmc import serving
 from tailtap.cli.search import print_answers
 from tailtap.experiment.reading import read_experiment
 from tailtap.host.changes.clean import find, unresolved
-from tailtap.host.changes.journal import SUFFIX, boot_id, machine_id, read_all
+from tailtap.host.changes.journal import SUFFIX, machine_id, read_all
 from tailtap.host.changes.kernel_values import KernelValue
 from tailtap.host.changes.systemd import Folder
+from tailtap.host.facts.machine import boot_id
 from tailtap.host.net.namespaces import Link, Namespace
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.search import Combination, Plan, Search

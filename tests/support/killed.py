@@ -99,8 +99,6 @@ from tailtap.lab.topology.lab import Lab
 from tailtap.lab.topology.graphs import Cables, smallest
 
 work, reboot = sys.argv[1], sys.argv[2] == "reboot"
-another = Path("/run/tailtap/another-boot")
-another.write_text("another")
 engines = {engine.program: engine for engine in ENGINES}
 for engine in ENGINES:
     engine("none").folder.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +146,7 @@ def state():
     values = {str(path): path.read_text()
               for path in Path("/sys/class/net").glob("card*/queues/rx-*/rps_cpus")}
     files = [str(path) for folder in FOLDERS for path in folder.glob("*")
-             if path.name not in ("lock", "another-boot")]
+             if path.name != "lock"]
     containers = [str(path) for engine in ENGINES
                   for path in engine("none").folder.parent.glob("*")]
     processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline")
@@ -169,8 +167,8 @@ def state():
 works = {"lab": lab, "cards": cards, "huge pages": reserve, **dict.fromkeys(engines, container)}
 before, steps, seen = state(), 0, set()
 while killed(works[work], steps):
-    here = journal.BOOT_ID
-    journal.BOOT_ID = another
+    here = journal.boot_id
+    journal.boot_id = lambda: "another"
     entered = {item.kind for item in find() if item.entry}
     assert entered <= {"folder"}, entered
     if reboot:
@@ -178,14 +176,14 @@ while killed(works[work], steps):
             if name.startswith("tt-"):
                 told("ip", "netns", "delete", name)
     else:
-        journal.BOOT_ID = here
+        journal.boot_id = here
     found = find()
     seen |= {item.kind for item in found}
     left = remove(found)
     assert not left, (steps, left)
     again = find()
     assert not again, (steps, again)
-    journal.BOOT_ID = here
+    journal.boot_id = here
     after = state()
     assert after == before, (steps, before, after)
     steps += 1

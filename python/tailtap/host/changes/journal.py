@@ -41,13 +41,13 @@ from tailtap.base.foreign import json_object
 from tailtap.base.locks import lock
 from tailtap.base.proc import stat
 from tailtap.host.changes.resource import Joint, Resource, Value, told
+from tailtap.host.facts.machine import boot_id
 
 STATE = Path("/run/tailtap")
 """What the kernel forgets at a reboot, such as network namespaces, is below it."""
 LASTING = Path("/var/lib/tailtap/journals")
 FOLDERS = (LASTING, STATE)
 """Where journals are: new ones in the first of these that can be written."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
 SUFFIX = ".journal"
 DRAFT = ".draft"
@@ -431,11 +431,6 @@ def _remedy(error: OSError) -> str:
     if os.geteuid() != 0:
         return "run it with sudo"
     return "move it away" if isinstance(error, PermissionError) else "make room there"
-
-
-def boot_id() -> str | None:
-    """What tells this boot of the kernel from all others; None where it does not say."""
-    return read_text(BOOT_ID)
 
 
 def machine_id() -> str | None:

@@ -25,13 +25,22 @@ def _is_still(number: str, name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class ThreadAffinity(SameValue):
-    """The CPUs that threads may run on, the same for all of them."""
-
-    kind: ClassVar[str] = "thread affinity"
+class OfThreads(SameValue):
+    """What threads of the kernel are to have, the same for all of them."""
 
     threads: Mapping[str, str]
     """Each thread's number, and its name: a number may be given to another one."""
+
+    def called(self, place: str) -> str:
+        return self.threads[place]
+
+
+@dataclass(frozen=True)
+class ThreadAffinity(OfThreads):
+    """The CPUs that threads may run on."""
+
+    kind: ClassVar[str] = "thread affinity"
+
     cpus: str
 
     @property
@@ -54,9 +63,6 @@ class ThreadAffinity(SameValue):
     def wanted(self) -> str:
         return self.cpus
 
-    def called(self, place: str) -> str:
-        return self.threads[place]
-
     def told(self, value: str) -> str:
         return f"CPUs {value}"
 
@@ -71,13 +77,11 @@ class ThreadAffinity(SameValue):
 
 
 @dataclass(frozen=True)
-class ThreadPriority(SameValue):
-    """The real-time priority of threads (SCHED_FIFO), the same for all of them."""
+class ThreadPriority(OfThreads):
+    """The real-time priority of threads (SCHED_FIFO)."""
 
     kind: ClassVar[str] = "thread priority"
 
-    threads: Mapping[str, str]
-    """Each thread's number, and its name: a number may be given to another one."""
     priority: int
 
     @property
@@ -100,9 +104,6 @@ class ThreadPriority(SameValue):
     @property
     def wanted(self) -> list[int]:
         return [os.SCHED_FIFO, self.priority]
-
-    def called(self, place: str) -> str:
-        return self.threads[place]
 
     def told(self, value: Sequence[int]) -> str:
         policy, priority = value

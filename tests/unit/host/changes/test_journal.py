@@ -134,8 +134,7 @@ def test_after_a_reboot_only_what_survives_one_is_left(
     with journal.held(note), journal.held(folder):
         [record] = read_all(state)
         assert [entry.kind for entry in record.entries] == ["value", "folder"]
-        (tmp_path / "boot_id").write_text("another\n")
-        monkeypatch.setattr("tailtap.host.changes.journal.BOOT_ID", tmp_path / "boot_id")
+        monkeypatch.setattr("tailtap.host.changes.journal.boot_id", lambda: "another")
         [record] = read_all(state)
         assert [entry.kind for entry in record.entries] == ["folder"]
         # Its process has the same number and start time, and is another one.

@@ -13,8 +13,8 @@ from scratch_machine import unpacked
 from tailtap.base.errors import InputError
 from tailtap.experiment.model import Experiment
 from tailtap.experiment.sections import Due, Event
-from tailtap.host.changes.journal import boot_id
 from tailtap.host.cpu.cpus import Numa
+from tailtap.host.facts.machine import boot_id
 from tailtap.host.knobs.tree import Tree
 from tailtap.lab.topology.graphs import smallest
 from tailtap.measure.roles import Workbench

@@ -19,7 +19,7 @@ from typing import Literal
 from tailtap.base.errors import InputError, MachineError
 from tailtap.base.files import make_folder, write_json
 from tailtap.base.locks import lock
-from tailtap.host.changes.journal import boot_id
+from tailtap.host.facts.machine import boot_id
 from tailtap.lab.platforms.boot import RT, VANILLA, version_of
 from tailtap.remote.local import LocalHost
 
