@@ -81,11 +81,9 @@ class Live(Listener):
         self._causes = CauseSums()
 
     def begun(self, runs: Sequence[PlannedRun], total: int) -> None:
-        """These of `total` runs are made now."""
         self._runs, self._number = total, total - sum(len(run.group) for run in runs)
 
     def started(self, run: PlannedRun) -> None:
-        """A run begins."""
         flows, notes = watched(run, self._out)
         numbers = Numbers(
             run.slug,
@@ -102,13 +100,11 @@ class Live(Listener):
         self._watching = Watching(numbers, self._board, away_from(here.senders, dut))
 
     def finished(self, run: PlannedRun, record: RunRecord) -> None:
-        """A run has ended."""
         self.ended()
         if record.trace is not None:
             self._explain([self._out.run(one.slug).path for one in run.group])
 
     def ended(self) -> None:
-        """Nothing is measured any more."""
         if self._watching is not None:
             self._watching.stop()
             self._watching = None

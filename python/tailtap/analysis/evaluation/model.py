@@ -76,7 +76,27 @@ WHOLE = 0.99
 _SAME = 1e-6
 
 
-class Latencies:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Captured:
+    """What may be known of captures beside the latencies."""
+
+    warnings: Sequence[Notice] = ()
+    lost_around_events: int = 0
+    """How many of the lost packets what was done to the device on purpose made lost."""
+    clocks: ClocksRecord | None = None
+    """The offset of the clock behind the device to the one before it: docs/reference/files.md.
+    All times are those of the clock before the device."""
+    hops: Hops | None = None
+    """The hops of a line, where packets were stamped between its nodes."""
+    device: Device | None = None
+    """What the device did to packets; None where the captures hold no frames."""
+    loss_patterns: list[LossPattern] | None = None
+    """What the lost packets have in common; None where that was not looked for."""
+    flows: list[FlowRecord] | None = None
+    """Each flow, where that was asked: those that lost most first, the further ones last."""
+
+
+class Latencies(Captured):
     """How late packets were, as far as that is known: what figures, tables and verdicts read.
 
     An `Evaluation` says all of it, a `Partial` less: what nobody says is None, or empty.
@@ -111,20 +131,6 @@ class Latencies:
     """When the first packet came to the device."""
     within: Within = Within()
     """What every latency may be off by, to either side, and why."""
-    warnings: Sequence[Notice] = ()
-    lost_around_events: int = 0
-    """How many of the lost packets what was done to the device on purpose made lost."""
-    clocks: ClocksRecord | None = None
-    """The offset of the clock behind the device to the one before it: docs/reference/files.md.
-    All times are those of the clock before the device."""
-    hops: Hops | None = None
-    """The hops of a line, where packets were stamped between its nodes."""
-    device: Device | None = None
-    """What the device did to packets; None where the captures hold no frames."""
-    loss_patterns: list[LossPattern] | None = None
-    """What the lost packets have in common; None where that was not looked for."""
-    flows: list[FlowRecord] | None = None
-    """Each flow, where that was asked: those that lost most first, the further ones last."""
 
     def percentile(self, p: float) -> Percentile | None:
         """The percentile `p` (0 to 1) of the latency, 1 being the maximum; None for an unknown."""
@@ -246,17 +252,11 @@ class Evaluation(Seen, Latencies):
     columns: Columns
     inputs: Sides
     options: Options
-    warnings: list[Notice] = field(default_factory=list)
-    clocks: ClocksRecord | None = None
-    hops: Hops | None = None
-    device: Device | None = None
+    warnings: list[Notice] = field(default_factory=list, kw_only=True)
     key_after: str | None = None
     """What packets behind the device were matched by, where that is not `key`."""
-    loss_patterns: list[LossPattern] | None = None
-    flows: list[FlowRecord] | None = None
     back: Evaluation | None = None
     """The way back, where the captures hold both directions."""
-    lost_around_events: int = 0
 
     @property
     def ways(self) -> dict[str, Evaluation]:
@@ -265,12 +265,10 @@ class Evaluation(Seen, Latencies):
 
     @cached_property
     def distribution(self) -> Pair:
-        """Distinct latencies, ascending, and how many packets had each."""
         return pair(self.columns("distribution"))
 
     @cached_property
     def worst_packets(self) -> Worst:
-        """The packets with the largest latencies, worst first."""
         latency, ingress, egress, keys = self.columns("worst")
         return Worst(column(latency), column(ingress), column(egress), keys)
 
@@ -298,12 +296,10 @@ class Evaluation(Seen, Latencies):
 
     @cached_property
     def gap_counts(self) -> dict[str, Pair]:
-        """For each side, lower edge and count of each bucket of gaps; see `gaps`."""
         return {side: pair(raw) for side, raw in self.columns("gaps").items()}
 
     @cached_property
     def rate_counts(self) -> dict[str, Pair]:
-        """For each side, start of a second and packets in it; see `rates`."""
         return {side: pair(raw) for side, raw in self.columns("rates").items()}
 
     @property
@@ -313,27 +309,22 @@ class Evaluation(Seen, Latencies):
 
     @cached_property
     def max(self) -> int:
-        """The largest latency."""
         return view(self.columns("distribution")[0])[-1]
 
     @cached_property
     def within(self) -> Within:
-        """What every latency may be off by, to either side, and why."""
         return within_of(self.clocks, self.inputs)
 
     @cached_property
     def counted(self) -> Mapping[str, int]:
-        """`counts`, by name."""
         return msgspec.structs.asdict(self.counts)
 
     @cached_property
     def bucket_ns(self) -> int:
-        """The width of the buckets of gaps."""
         return self.options.bucket_ns
 
     @cached_property
     def offered(self) -> int:
-        """Packets whose fate after the device is known."""
         return self.counts.matched + self.counts.lost
 
     @cached_property
@@ -352,21 +343,17 @@ class Evaluation(Seen, Latencies):
 
     @cached_property
     def origin_ns(self) -> int:
-        """When the first packet came to the device."""
         return self.inputs.ingress.first_ns
 
     @cached_property
     def listed(self) -> Sequence[Percentile]:
-        """The percentiles that are listed by default."""
         return self.percentiles()
 
     @cached_property
     def curve(self) -> Sequence[Percentile]:
-        """Percentiles for a smooth confidence band, ascending."""
         return self.percentiles(band(self.counts.matched))
 
     def percentile(self, p: float) -> Percentile:
-        """The percentile `p` (0 to 1) of the latency."""
         return self.percentiles([p])[0]
 
     def percentiles(self, ps: Sequence[float] = DEFAULT) -> list[Percentile]:

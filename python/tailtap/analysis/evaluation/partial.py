@@ -23,8 +23,8 @@ from tailtap.analysis.evaluation.values import (
     require_counts,
 )
 from tailtap.base.errors import InputError
-from tailtap.records.evaluation import PartialEvaluation, PartialLatency, Percentile
-from tailtap.records.record import mark
+from tailtap.records.evaluation import PartialEvaluation, Percentile
+from tailtap.records.record import Extremes, mark
 
 TABLES = (
     "percentiles", "distribution", "histogram", "worst", "losses", "exceedances", "blocks", "gaps",
@@ -81,7 +81,7 @@ class Partial(Latencies):
         key: str,
         counts: Mapping[str, int | None],
         found: Mapping[str, pa.Table],
-        latency: PartialLatency,
+        latency: Extremes,
         bucket_ns: int | None = None,
     ) -> Partial:
         """Of counts, of which None are not known, and of tables."""
@@ -105,11 +105,9 @@ class Partial(Latencies):
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
     def histogram(self) -> Histogram:
-        """The latencies in buckets."""
         return Histogram.of(self._columns("histogram", "bucket_ns", "count"), self.bucket_ns)
 
     def to_arrow(self) -> Mapping[str, pa.Table]:
-        """The tables that are known."""
         return self.tables
 
     def _columns(self, name: str, left: str, right: str) -> Pair:
