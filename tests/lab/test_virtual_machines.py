@@ -89,7 +89,7 @@ def test_it_is_what_was_asked_for(shared: Dut) -> None:
     assert {link["ifname"] for link in links} == {"lo", DUT_INGRESS, DUT_EGRESS}
     known = remembered()
     assert known is not None
-    emulated = [warning["code"] for warning in shared.warnings] == ["emulated"]
+    emulated = [warning.code for warning in shared.warnings] == ["emulated"]
     assert emulated == known.emulated
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tailtap.base.errors import InputError, TailtapError
+from tailtap.base.units import format_count, format_time, ranges
 from tailtap.cli.command import CPUS, RATE, SHARE, SIZE, TIME, command, refuse
 from tailtap.cli.terminal import beginning, say, warn
 
@@ -138,7 +139,6 @@ def trace(
     """
 
     from tailtap.base.files import make_folder, require_new
-    from tailtap.base.units import format_time, ranges
     from tailtap.base.writing import writing
     from tailtap.lab.instruments.tracer import EVENTS, RECORD, take, warnings_of
     from tailtap.lab.served import Server
@@ -183,15 +183,17 @@ def trace(
         print(json_module.dumps({"event": "done", "trace": as_json(done)}), flush=True)
         return
     seconds = (done.ended_ns - done.started_ns) / 1e9
-    say(f"{done.records} records of CPUs {ranges(cpus)} in {seconds:.1f} s -> {out}")
+    records = format_count(done.records or 0, "record")
+    say(f"{records} of CPUs {ranges(cpus)} in {seconds:.1f} s -> {out}")
     for name, count in sorted(done.kinds.items(), key=lambda row: -row[1]):
         say(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
     for line in costs(done.hooks, seconds) if cost else ():
         say(line)
     if done.skipped:
-        say(f"{done.skipped} events were not seen: they interrupted the recording of one like them")
+        skipped = format_count(done.skipped, "event")
+        say(f"not seen: {skipped} that interrupted the recording of one like it")
     for warning in warnings_of(done):
-        warn(f"tailtap: warning: {warning['message']}")
+        warn(f"tailtap: warning: {warning.message}")
 
 
 def costs(hooks: Mapping[str, tuple[int, int, int]], seconds: float) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tailtap.host.changes.journal import Journal, read_all
 from tailtap.host.changes.systemd import Folder
-from tailtap.lab.instruments.observing import Warning
+from tailtap.records.record import Notice
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Beside:
         return found
 
 
-def other_measurements(*looks: Beside) -> list[Warning]:
+def other_measurements(*looks: Beside) -> list[Notice]:
     """The warning about a run, of what was seen before it and after it."""
     others = sorted({pid for look in looks for pid in look.running})
     if not others:
@@ -66,7 +66,7 @@ def other_measurements(*looks: Beside) -> list[Warning]:
         f"{_named(others)} of tailtap measured on this machine at the same time: its packets may "
         "have delayed these; measure again while nothing else is measured"
     )
-    return [{"code": "other-measurement", "message": message}]
+    return [Notice("other-measurement", message)]
 
 
 @contextlib.contextmanager

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from tailtap.base.errors import InputError
-from tailtap.lab.instruments.observing import Warning
 from tailtap.records.datapath import ByCard, Tapped
 from tailtap.records.machine import Timekeeping
-from tailtap.records.record import Anything, Open, as_json
+from tailtap.records.record import Anything, Notice, Open, as_json
 from tailtap.records.run import Found, HostClock, HostClocks
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 def guest_clock_of(
     folder: Path, trace: Anything | None, taps: Mapping[str, Open[Tapped]]
-) -> tuple[Anything | None, list[Warning]]:
+) -> tuple[Anything | None, list[Notice]]:
     """`trace_guest` with its `alignment`, where there is a trace of a guest; or why it has none."""
     if trace is None:
         return None, []
@@ -45,11 +44,11 @@ def guest_clock_of(
             "late packets are explained on the host alone: the guest's clock is not known "
             f"({error})"
         )
-        return trace, [{"code": "guest-clock", "message": message}]
+        return trace, [Notice("guest-clock", message)]
     return {**trace, "alignment": as_json(clock.record())}, []
 
 
-def with_events_by_stamps(found: Found, ingresses: Sequence[ByCard]) -> tuple[Found, list[Warning]]:
+def with_events_by_stamps(found: Found, ingresses: Sequence[ByCard]) -> tuple[Found, list[Notice]]:
     """`events` by the clock of the stamps; or none of them, and why, where nobody knows that.
 
     `ingresses` are the taps before the DuT, of all flows.
@@ -63,7 +62,7 @@ def with_events_by_stamps(found: Found, ingresses: Sequence[ByCard]) -> tuple[Fo
             raise InputError("the events cannot be joined with stamps of flows by a clock each")
         clock = host_clock(found, "the events", next(iter(ingresses), None))
     except InputError as error:
-        return replace(found, events=[]), [{"code": "event-failed", "message": str(error)}]
+        return replace(found, events=[]), [Notice("event-failed", str(error))]
     if clock is None:
         return found, []
     return replace(found, events=events_by_stamps(found.events, clock)), []
@@ -118,14 +117,14 @@ class Clocks:
                     break
         self._looks.append(time.monotonic_ns())
 
-    def reading(self) -> tuple[HostClocks | None, list[Warning]]:
+    def reading(self) -> tuple[HostClocks | None, list[Notice]]:
         """For each role on another machine than `against`, by how much its clock
         is ahead of that one's, the least and the most, at the first look and at the last one.
         """
         if not self._looks:
             return None, []
         clocks: dict[str, HostClock] = {}
-        warnings: list[Warning] = []
+        warnings: list[Notice] = []
         first = self._aligned(self._against)
         for role, machine in self._machines.items():
             before, after = self._kept[role][0], self._kept[role][-1]
@@ -140,8 +139,7 @@ class Clocks:
                     told = self._told(first, other, role)
                     told.timekeeping = after
             clocks[role] = told
-        each = {one["message"]: one for one in warnings}
-        return HostClocks(against=self._against, **clocks), list(each.values())
+        return HostClocks(against=self._against, **clocks), list(dict.fromkeys(warnings))
 
     def _aligned(self, role: str) -> Alignment | None:
         """The clock of a role's machine against ours; None where no line fits."""
@@ -188,8 +186,8 @@ class Clocks:
         )
 
 
-def _unsteady(role: str, what: str) -> Warning:
-    return {
-        "code": "clock-unsteady",
-        "message": f"the clock of the machine of the {role} {what} during the run",
-    }
+def _unsteady(role: str, what: str) -> Notice:
+    return Notice(
+        "clock-unsteady",
+        f"the clock of the machine of the {role} {what} during the run",
+    )

@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailtap.analysis.evaluation.flows import heavy_loss
-from tailtap.base.units import format_rate, format_time, ranges
+from tailtap.base.units import format_count, format_rate, format_time, ranges
 from tailtap.experiment.model import Experiment
 from tailtap.lab.generators.model import Traffic
-from tailtap.lab.instruments.observing import Warning, warning
 from tailtap.lab.topology.graph import EGRESS, INGRESS
 from tailtap.measure.roles import Brought, OfFlow
 from tailtap.records.datapath import Generator, GeneratorRecord, Tapped
 from tailtap.records.evaluation import Counts, LossPattern, Side
 from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found
-from tailtap.records.warnings import notices
 
 SLIP_P = 0.99
 """One packet in a hundred leaving later than ``traffic.slip_limit``: that was not the load."""
@@ -63,21 +61,21 @@ def warnings_of(experiment: Experiment, measured: Measured, flow: str) -> list[N
     sent, traffic = measured.sent[flow], experiment.traffic_of(flow)
     found = [
         *measured.warnings,
-        *notices(_setup(experiment, measured)),
-        *notices(_generator(sent.generator.known, traffic.slip_limit)),
-        *notices(_counted(traffic, sent)),
+        *_setup(experiment, measured),
+        *_generator(sent.generator.known, traffic.slip_limit),
+        *_counted(traffic, sent),
         *sent.stamped.warnings,
-        *notices(_elsewhere(experiment, measured)),
+        *_elsewhere(experiment, measured),
     ]
     if not too_slow(sent.generator.known):
         return found
     return [
-        *notices([_unreached(sent, measured, traffic)]),
+        _unreached(sent, measured, traffic),
         *(one for one in found if one.code not in FOLLOWING),
     ]
 
 
-def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) -> list[Warning]:
+def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) -> list[Notice]:
     """Whether the generator of others sent what was asked, by the evaluation's `ingress` input.
 
     What it says of itself could not be compared, so the tap counts for it. Of clients it is
@@ -93,7 +91,7 @@ def external_rate(traffic: Traffic, ingress: Side, requests: int | None = None) 
         return []
     what = "packets with an id" if requests is None else "requests"
     return [
-        warning(
+        Notice(
             "generator-rate",
             f"the ingress tap saw {packets} {what} at {format_rate(rate)} where "
             f"traffic.rate is {format_rate(traffic.rate)}: the run is invalid; change "
@@ -109,7 +107,7 @@ def lost_heavily(
     patterns: Sequence[LossPattern] | None,
     softnet: Mapping[str, Mapping[str, int]],
     lost_around_events: int = 0,
-) -> list[Warning]:
+) -> list[Notice]:
     """Whether too much was lost, by the `counts` of the evaluation, and what that has in common.
 
     Stamps that the taps at both ends had no room for make packets seem lost; so many are left out,
@@ -122,13 +120,13 @@ def lost_heavily(
         has_dut=experiment.traits.has_dut,
         dropped=_dropped(sent, softnet),
     )  # fmt: skip
-    return [] if found is None else [warning(found.code, found.message)]
+    return [] if found is None else [found]
 
 
-def _setup(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
+def _setup(experiment: Experiment, measured: Measured) -> Iterator[Notice]:
     shared = {*experiment.dut.cpus, *_receiving(measured)} & set(experiment.senders)
     if experiment.traits.has_dut and shared:
-        yield warning(
+        yield Notice(
             "shared-cpu",
             f"generator and DuT share CPU {ranges(shared)}: the latency includes the generator's "
             "work; give them different CPUs with traffic.cpu, dut.cpus and dut.irq",
@@ -164,7 +162,7 @@ def _late(generator: Generator) -> int | None:
     return None if generator.slip_ns is None else generator.slip_ns.at(SLIP_P)
 
 
-def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
+def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Notice:
     """The one warning of a generator that did not reach its rate, and what followed from that."""
     generator = sent.generator.known
     reached = format_rate(generator.achieved_rate or 0)
@@ -178,7 +176,7 @@ def _unreached(sent: Sent, measured: Measured, traffic: Traffic) -> Warning:
         f": the run is invalid; set traffic.rate below {reached}, or give the generator its own CPU"
     )
     followed = list(_followed(sent, measured))
-    return warning("generator-rate", text + (f"; {', '.join(followed)}" if followed else ""))
+    return Notice("generator-rate", text + (f"; {', '.join(followed)}" if followed else ""))
 
 
 def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
@@ -187,9 +185,10 @@ def _followed(sent: Sent, measured: Measured) -> Iterator[str]:
     if late is not None:
         yield f"it sent 1 % of the packets more than {format_time(late)} late"
     if lost := sum(tap.lost for tap in sent.taps.values()):
-        yield f"the taps had no room for {lost:,} stamps"
+        yield f"the taps had no room for {format_count(lost, 'stamp')}"
     if dropped := _dropped(sent, measured.found.softnet):
-        yield f"the kernel dropped {dropped:,} packets in full queues (net.core.netdev_max_backlog)"
+        packets = format_count(dropped, "packet")
+        yield f"the kernel dropped {packets} in full queues (net.core.netdev_max_backlog)"
 
 
 def _dropped(sent: Sent, softnet: Mapping[str, Mapping[str, int]]) -> int:
@@ -198,39 +197,40 @@ def _dropped(sent: Sent, softnet: Mapping[str, Mapping[str, int]]) -> int:
     return before_taps + sum(row.get("dropped", 0) for row in softnet.values())
 
 
-def _generator(generator: Generator, slip_limit: int) -> Iterator[Warning]:
+def _generator(generator: Generator, slip_limit: int) -> Iterator[Notice]:
     if generator.failed:
-        yield warning(
+        yield Notice(
             "failed-sends",
-            f"{generator.failed} packets could not be sent: they are not in the ingress capture",
+            f"the generator could not send {format_count(generator.failed, 'packet')}: the "
+            "ingress capture lacks them",
         )
     if without := generator.without_id:
-        yield warning(
+        yield Notice(
             "without-id",
-            f"{without} of the {generator.sent} packets sent have no id, as they are no UDP: "
-            "they load the DuT and are not measured",
+            f"the generator sent {without:,} of {format_count(generator.sent or 0, 'packet')} "
+            "without an id, being no UDP: such packets load the DuT and are not measured",
         )
     slip = slipped(generator, slip_limit)
     if slip is not None:
-        yield warning(
+        yield Notice(
             "generator-slip",
             f"{slip}: the run is invalid; lower traffic.rate, or give the generator its own CPU",
         )
 
 
-def _counted(traffic: Traffic, sent: Sent) -> Iterator[Warning]:
+def _counted(traffic: Traffic, sent: Sent) -> Iterator[Notice]:
     """Whether a generator of others counts as many packets as came to the taps."""
     if traffic.external is None or traffic.external.sent is None:
         return
     said, tap = sent.generator.known.sent, sent.taps[INGRESS]
     if said is None:
-        yield warning(
+        yield Notice(
             "generator-count",
             f"the generator printed nothing that fits {traffic.external.sent!r}: change "
             "traffic.external.sent, or leave it out",
         )
     elif said != tap.seen:
-        yield warning(
+        yield Notice(
             "generator-count",
             f"the generator says that it sent {said:,} packets, and the ingress tap saw "
             f"{tap.seen:,} with an id: the others were lost before the device, have no "
@@ -238,7 +238,7 @@ def _counted(traffic: Traffic, sent: Sent) -> Iterator[Warning]:
         )
 
 
-def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
+def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Notice]:
     """Whether the DuT's packets were received on other CPUs than they should be."""
     dut = experiment.dut
     if not experiment.traits.has_dut or measured.own_kernel:
@@ -251,21 +251,21 @@ def _elsewhere(experiment: Experiment, measured: Measured) -> Iterator[Warning]:
     cpus = sorted(_receiving(measured) or dut.cpus)
     processed = sum(softnet.get(str(cpu), {}).get("processed", 0) for cpu in cpus)
     if processed < arrived:
-        yield warning(
+        yield Notice(
             "work-elsewhere",
             f"CPUs {cpus} received {processed} of {arrived} packets: the rest of the DuT's work "
             "ran on other CPUs",
         )
 
 
-def _interrupted_elsewhere(cpus: Sequence[int], measured: Measured) -> Iterator[Warning]:
+def _interrupted_elsewhere(cpus: Sequence[int], measured: Measured) -> Iterator[Notice]:
     """The same of network cards: a driver, or a program in it, may take packets before the kernel
     counts them. An interrupt that was sent somewhere is the instrument's to judge.
     """
     left = [row for row in measured.found.card_interrupts.values() if not row.cpus]
     handling = {int(cpu) for row in left for cpu in row.handled}
     if not handling <= set(cpus):
-        yield warning(
+        yield Notice(
             "work-elsewhere",
             f"the cards interrupted CPUs {sorted(handling)}, where the kernel let them, and "
             f"dut.cpus are {sorted(cpus)}: the rest of the DuT's work ran on other CPUs",

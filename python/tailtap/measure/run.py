@@ -62,7 +62,6 @@ from tailtap.records.datapath import GeneratorRecord
 from tailtap.records.machine import Station as StationRecord
 from tailtap.records.record import Notice, Open
 from tailtap.records.run import Found
-from tailtap.records.warnings import notices
 from tailtap.remote.session import FINISHED, RolePlan, Setup, Site, Station
 
 DUT, GENERATOR, TIMESTAMPER = "dut", "generator", "timestamper"
@@ -278,7 +277,7 @@ def _measure(
     return Measured(
         {flow: Sent(sent[flow], stamped.flows[flow], stamped.cpus) for flow in flows},
         found,
-        [*prepared.warnings, *observed.warnings, *notices([*of_guest, *of_hosts, *of_events])],
+        [*prepared.warnings, *observed.warnings, *of_guest, *of_hosts, *of_events],
         observed.brought,
         own_kernel=prepared.own_kernel,
     )

@@ -37,9 +37,9 @@ from tailtap.measure.run import (
     measure,
 )
 from tailtap.records.datapath import Generator, GeneratorRecord, Tap
-from tailtap.records.record import Open, as_json, opened
+from tailtap.records.record import Notice, Open, as_json, opened
 from tailtap.records.run import Instrument, RunRecord, Status
-from tailtap.records.warnings import is_valid, notices
+from tailtap.records.warnings import is_valid
 
 WRITTEN = (
     "the taps wrote every {} while packets were sent, so that the run could be watched: each time "
@@ -181,12 +181,12 @@ def make_run(
         folders = {flow.run.flow: flow.folder for flow in flows}
         before = Beside.look()
         measured = measure(run.experiment, folders, tick, guard, stations=stations, flush=flush)
-        others = list(other_measurements(before, Beside.look())) if here else []
+        others = other_measurements(before, Beside.look()) if here else []
         if flush is not None:
-            others.append({"code": "written-meanwhile", "message": WRITTEN.format(flush)})
+            others.append(Notice("written-meanwhile", WRITTEN.format(flush)))
         for flow in flows:
             flow.keep(measured)
-            flow.record.warnings += notices(others)
+            flow.record.warnings += others
         names = [name for brought in measured.brought.values() for name in brought.files]
         for flow in flows[1:]:
             for name in names:
@@ -264,23 +264,21 @@ class _Flow(FlowRun):
             )
         lost = sum(one.around.lost for one in self.record.events if one.around is not None)
         evaluation.write(self.folder.evaluation, below=self.folder.top)
-        self.record.warnings += notices(
-            [
-                *external_rate(
-                    experiment.traffic_of(self.run.flow),
-                    evaluation.inputs.ingress,
-                    evaluation.counts.ingress if experiment.answers else None,
-                ),
-                *lost_heavily(
-                    experiment,
-                    sent,
-                    evaluation.counts,
-                    evaluation.loss_patterns,
-                    self.record.softnet,
-                    lost,
-                ),
-            ]
-        )
+        self.record.warnings += [
+            *external_rate(
+                experiment.traffic_of(self.run.flow),
+                evaluation.inputs.ingress,
+                evaluation.counts.ingress if experiment.answers else None,
+            ),
+            *lost_heavily(
+                experiment,
+                sent,
+                evaluation.counts,
+                evaluation.loss_patterns,
+                self.record.softnet,
+                lost,
+            ),
+        ]
 
 
 def _of_any(told: Open[GeneratorRecord]) -> Open[Generator]:

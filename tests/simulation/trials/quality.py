@@ -16,7 +16,7 @@ from tailtap.measure.roles import OfFlow
 from tailtap.records.datapath import GeneratorRecord, Tapped
 from tailtap.records.record import Notice, Open, opened
 from tailtap.records.run import Found
-from tailtap.records.warnings import is_valid, notices
+from tailtap.records.warnings import is_valid
 from tests.simulation.draw import Draw
 from tests.simulation.trial import Trial
 
@@ -80,8 +80,8 @@ def measured_run(draw: Draw) -> None:
             taps[draw.choice(f"tap of {code}", tuple(taps))] |= OF_TAPS[code]
         read = {name: opened(name, tap, Tapped) for name, tap in taps.items()}
         known = {name: tap.known for name, tap in read.items()}
-        told = notices(of_links(known, experiment.graph().flow("forward")))
-        of_flow = OfFlow(taps=read, warnings=list(told), files=[], points=[])
+        told = list(of_links(known, experiment.graph().flow("forward")))
+        of_flow = OfFlow(taps=read, warnings=told, files=[], points=[])
         said[flow] = Sent(of_generator, of_flow)
         expected[flow] = wrong - (SAID_ONCE if "generator-rate" in wrong else set())
     of_run = {"steal"} if steal else set()
@@ -103,7 +103,7 @@ def external(draw: Draw) -> None:
     content = {"generator": "external", "external": {"command": "x"}, "rate": f"{rate} pkt/s"}
     experiment = Experiment.model_validate({"name": "a", "dut": {}, "traffic": content})
     said = external_rate(experiment.traffic, side(gaps + 1, 10**9, 10**9 + last))
-    assert [one["code"] for one in said] == ["generator-rate"] * (not 0.9 < off < 1.1)
+    assert [one.code for one in said] == ["generator-rate"] * (not 0.9 < off < 1.1)
 
 
 def lost(draw: Draw) -> None:
@@ -122,10 +122,10 @@ def lost(draw: Draw) -> None:
         experiment, Sent(generator(draw, set(), 1), of_flow),
         counts(lost=gone, matched=PACKETS - gone), [], {}, around,
     )  # fmt: skip
-    assert [one["code"] for one in found] == ["heavy-loss"] * beyond
+    assert [one.code for one in found] == ["heavy-loss"] * beyond
     for one in found:
-        assert ("there is no device" in one["message"]) == (platform == "wire")
-    assert is_valid(notices(found))
+        assert ("there is no device" in one.message) == (platform == "wire")
+    assert is_valid(found)
 
 
 def run(draw: Draw, folder: Path) -> None:

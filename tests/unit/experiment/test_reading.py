@@ -363,8 +363,8 @@ def test_what_reached_less_is_told() -> None:
         return Neighbour(kind="cpu", unit="work", asked=asked, cpus=cpus)
 
     [warning] = too_little({"batch": did(0.5, cpu0=0.5, cpu1=0.3), "db": did(100, cpu1=95.0)})
-    assert warning["code"] == "neighbour-short"
-    assert warning["message"].endswith("batch did less than its load: 60% on CPU 1")
+    assert warning.code == "neighbour-short"
+    assert warning.message.endswith("batch did less than its load: 60 % on CPU 1")
 
 
 RUNTIME = [knob.name for knob in KNOBS if knob.settable == "runtime" and knob.recommended]

@@ -105,13 +105,13 @@ def test_drops_before_a_node_are_told_once() -> None:
     ):
         dropped = {name: structs.replace(links[name], dropped=7) for name in taps}
         [warning] = of_links({**links, **dropped}, flow)
-        assert warning["code"] == "backlog-drops"
-        assert warning["message"].startswith(f"{node} dropped 7 packets")
-        assert warning["message"].endswith(f"they count as lost {loser}")
+        assert warning.code == "backlog-drops"
+        assert warning.message.startswith(f"{node} dropped 7 packets")
+        assert warning.message.endswith(f"they count as lost {loser}")
 
 
 def test_stamps_behind_a_cable_are_deferred() -> None:
-    assert [warning["code"] for warning in of_deferral(cables=True)][:1] == ["egress-deferred"]
+    assert [warning.code for warning in of_deferral(cables=True)][:1] == ["egress-deferred"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tailtap.base.registry import Kind, Registry
 from tailtap.lab.forwarders.setting import Asked, CpuTime, Need, Serves, Setting
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.served import Served
+from tailtap.records.record import Notice
 from tailtap.remote.local import Process
 
 __all__ = [
@@ -42,8 +43,8 @@ class Running(Protocol):
         """How many seconds may pass until the first packet comes through."""
 
     @property
-    def warnings(self) -> Sequence[Mapping[str, str]]:
-        """Warnings about every measurement with it, as ``{"code", "message"}``."""
+    def warnings(self) -> Sequence[Notice]:
+        """Warnings about every measurement with it."""
 
     def served(self) -> Served:
         """By what its packets are served now."""

@@ -14,6 +14,7 @@ from tailtap.lab.forwarders.setting import READY_SECONDS, Need, Plain, Serves, S
 from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.served import SOFTIRQ, Served, by_kernel
 from tailtap.lab.topology.numbering import DESTINATION_MAC, NEXT_HOP_MAC
+from tailtap.records.record import Notice
 from tailtap.remote import Host
 
 
@@ -28,7 +29,7 @@ class InKernel:
     process: None = None
     holds_ns: int = 0
     ready_seconds: float = READY_SECONDS
-    warnings: Sequence[Mapping[str, str]] = ()
+    warnings: Sequence[Notice] = ()
 
     def served(self) -> Served:
         return self.kernel

@@ -28,6 +28,7 @@ from tailtap.lab.platforms.dut import Dut
 from tailtap.lab.served import Served, by_kernel, threads_of
 from tailtap.lab.topology.graph import Port
 from tailtap.lab.topology.lab import Lab
+from tailtap.records.record import Notice
 from tailtap.remote.local import STOP_SECONDS, Process
 
 START_SECONDS = 15.0
@@ -44,7 +45,7 @@ class Forwarding:
     ready_seconds: float = READY_SECONDS
     hint: str = ""
     """Why it may let nothing through."""
-    warnings: Sequence[Mapping[str, str]] = ()
+    warnings: Sequence[Notice] = ()
     own_kernel: bool = False
     """Whether it runs under another kernel, so that its process here is only a proxy."""
     kernel: Served | None = None

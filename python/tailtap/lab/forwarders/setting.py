@@ -30,6 +30,7 @@ from tailtap.lab.platforms.dut import Dut, DutSpec
 from tailtap.lab.served import Served, is_running, threads_of
 from tailtap.lab.topology.graphs import FORWARD
 from tailtap.lab.topology.lab import Lab
+from tailtap.records.record import Notice
 from tailtap.remote import Host, ProgramMissing
 from tailtap.remote.local import SYSTEM_PATH, LocalHost, Process
 
@@ -306,7 +307,7 @@ class Program:
         facts in the log of the program that has ended.
         """
         self.ready_seconds, self.holds_ns = ready_seconds, holds_ns
-        self.warnings: list[Mapping[str, str]] = []
+        self.warnings: list[Notice] = []
         self._work, self._name, self._command = work, f"{called} {name}", list(command)
         self._version, self._facts = version, dict(facts or {})
         self._polls, self._counted, self._log_kept = polls, counted, False
@@ -315,7 +316,7 @@ class Program:
         )
         self._stack = stack.pop_all()
 
-    def tell(self, facts: Mapping[str, Any], *warnings: Mapping[str, str]) -> None:
+    def tell(self, facts: Mapping[str, Any], *warnings: Notice) -> None:
         """Add what was found out since it was started."""
         self._facts |= facts
         self.warnings += warnings

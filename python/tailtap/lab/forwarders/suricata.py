@@ -33,6 +33,7 @@ from tailtap.lab.forwarders.setting import Asked, Need, Plain, Program, Setting,
 from tailtap.lab.generators.flows import header_bytes
 from tailtap.lab.generators.model import Traffic
 from tailtap.lab.platforms.dut import Dut
+from tailtap.records.record import Notice
 
 READY_SECONDS = 60.0
 """How long Suricata may take until its first packet once it has its rules."""
@@ -293,11 +294,11 @@ def _judge(running: Program, work: WorkFolder, options: SuricataOptions, patienc
     more = f" and {rejected - len(names)} more" if rejected > len(names) else ""
     running.tell(
         {"rules_rejected_named": names},
-        {
-            "code": "rules-rejected",
-            "message": f"Suricata rejected {rejected} of {loaded + rejected} rules of {what}: "
+        Notice(
+            "rules-rejected",
+            f"Suricata rejected {rejected} of {loaded + rejected} rules of {what}: "
             f"{', '.join(names)}{more}; the reasons are in {work.log_name}",
-        },
+        ),
     )
 
 

@@ -24,7 +24,7 @@ from tailtap.base.schema import Strict, Time, Written
 from tailtap.base.units import format_time
 from tailtap.base.writing import refused
 from tailtap.host.cpu.cpus import away_from
-from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
+from tailtap.lab.instruments.observing import Quiet, Reading, Scope
 from tailtap.records import run as records
 from tailtap.records.interrupts import (
     FILE,
@@ -33,6 +33,7 @@ from tailtap.records.interrupts import (
     parse_softirqs,
     write_samples,
 )
+from tailtap.records.record import Notice
 from tailtap.records.run import Facts, SampleTimes
 
 PROC = Path("/proc")
@@ -180,16 +181,16 @@ class Sampler(Quiet):
             ),
         )
 
-    def _warnings(self) -> Iterator[Warning]:
+    def _warnings(self) -> Iterator[Notice]:
         wanted = len(self._times) + self._missed
         late = self._late + self._missed
         if late > LATE_SHARE * wanted:
-            yield {
-                "code": "interrupts-late",
-                "message": f"{late} of {wanted} samples of the interrupt counters came half a "
+            yield Notice(
+                "interrupts-late",
+                f"{late} of {wanted} samples of the interrupt counters came half a "
                 f"period of {format_time(self._period)} late or not at all "
                 f"(limit {100 * LATE_SHARE:g} %)",
-            }
+            )
 
 
 def housekeeping(scope: Scope) -> int:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tailtap.base.files import read_text
 from tailtap.base.proc import PROC, stats
-from tailtap.base.units import format_size, ranges
-from tailtap.lab.instruments.observing import Quiet, Reading, Scope, Warning
+from tailtap.base.units import format_count, format_size, ranges
+from tailtap.lab.instruments.observing import Quiet, Reading, Scope
 from tailtap.records import run as records
+from tailtap.records.record import Notice
 from tailtap.records.run import Facts
 
 # Columns of /proc/net/softnet_stat, hexadecimal; net/core/net-procfs.c of the kernel.
@@ -102,23 +103,23 @@ class KernelCounters(Quiet):
         )
 
 
-def warnings_of(counters: Counters, elapsed_ns: int, cpus: Collection[int]) -> Iterator[Warning]:
+def warnings_of(counters: Counters, elapsed_ns: int, cpus: Collection[int]) -> Iterator[Notice]:
     """What `counters` of `elapsed_ns` say against a measurement on these CPUs."""
     for cpu in sorted(cpus):
         share = counters.steal_ns.get(cpu, 0) / max(1, elapsed_ns)
         if share > STEAL_SHARE:
-            yield {
-                "code": "steal",
-                "message": f"the hypervisor took {100 * share:.1f} % of CPU {cpu}'s time "
+            yield Notice(
+                "steal",
+                f"the hypervisor took {100 * share:.1f} % of CPU {cpu}'s time "
                 f"(limit {100 * STEAL_SHARE:g} %): late packets may be its work",
-            }
+            )
     for cpu, counts in counters.softnet.items():
         if counts.get("dropped"):
-            yield {
-                "code": "backlog-drops",
-                "message": f"the kernel dropped {counts['dropped']} packets before CPU {cpu} could "
-                "receive them (net.core.netdev_max_backlog)",
-            }
+            yield Notice(
+                "backlog-drops",
+                f"the kernel dropped {format_count(counts['dropped'], 'packet')} before CPU {cpu} "
+                "could receive them (net.core.netdev_max_backlog)",
+            )
 
 
 def _times(text: str) -> dict[int, dict[str, int]]:
@@ -171,18 +172,18 @@ class Handled(Quiet):
         return Reading(Facts(card_interrupts=facts), tuple(elsewhere(facts)))
 
 
-def elsewhere(facts: Mapping[str, records.Handled]) -> Iterator[Warning]:
+def elsewhere(facts: Mapping[str, records.Handled]) -> Iterator[Notice]:
     """A warning for each interrupt that came to a CPU that it was not sent to."""
     for number, fact in facts.items():
         others = {int(cpu): count for cpu, count in fact.handled.items()
                   if fact.cpus and int(cpu) not in fact.cpus}  # fmt: skip
         if others:
-            yield {
-                "code": "interrupts-elsewhere",
-                "message": f"CPU {ranges(others)} handled {sum(others.values())} interrupts "
-                f"{number} of {fact.port}, which was sent to {ranges(fact.cpus)} and goes to "
+            yield Notice(
+                "interrupts-elsewhere",
+                f"CPU {ranges(others)} handled {sum(others.values()):,} of the interrupts {number} "
+                f"of {fact.port}, which were sent to {ranges(fact.cpus)} and go to "
                 f"{fact.effective or fact.affinity}",
-            }
+            )
 
 
 def counted(text: str) -> InterruptCounts:
@@ -226,15 +227,15 @@ class OfForwarder(Quiet):
         return Reading(facts, tuple(far(nodes, numa.of_cpus(self._scope.dut_cpus))))
 
 
-def far(nodes: Mapping[int, int], near: Sequence[int]) -> Iterator[Warning]:
+def far(nodes: Mapping[int, int], near: Sequence[int]) -> Iterator[Notice]:
     """A warning when the memory in `nodes` is not on those that are `near`."""
     away = {node: size for node, size in nodes.items() if near and node not in near}
     if sum(away.values()) > FAR_SHARE * sum(nodes.values()):
-        yield {
-            "code": "numa-crossing",
-            "message": f"{format_size(sum(away.values()))} of the forwarder's memory are on NUMA "
+        yield Notice(
+            "numa-crossing",
+            f"{format_size(sum(away.values()))} of the forwarder's memory are on NUMA "
             f"node {ranges(away)}, and dut.cpus on {ranges(near)}",
-        }
+        )
 
 
 def nodes_of(pid: int, proc: Path = PROC) -> dict[int, int]:

@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tailtap.base.errors import MachineError
 from tailtap.host.cpu.cpus import Numa
 from tailtap.lab.served import Served, Server
+from tailtap.records.record import Notice
 from tailtap.records.run import Facts
 from tailtap.remote import Host
 from tailtap.remote.local import Process
 
 if TYPE_CHECKING:
     from tailtap.lab.instruments.events import Events
-
-Warning = Mapping[str, str]
-"""``{"code", "message"}``: why a measurement may not be what it seems."""
-
-
-def warning(code: str, message: str) -> Warning:
-    """A warning as instruments tell it."""
-    return {"code": code, "message": message}
 
 
 class Links(Protocol):
@@ -128,7 +121,7 @@ class Reading:
 
     facts: Facts = field(default_factory=Facts)
     """Of ``run.json``."""
-    warnings: Sequence[Warning] = ()
+    warnings: Sequence[Notice] = ()
     files: Sequence[str] = ()
     """Names of files that it left in the run folder."""
 

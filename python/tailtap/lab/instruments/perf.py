@@ -33,9 +33,10 @@ from tailtap.base.errors import Findings, MachineError
 from tailtap.base.units import parse_cpus
 from tailtap.host.cpu.cpus import FOLDER
 from tailtap.lab.instruments.events import Encoding, Events, encodings
-from tailtap.lab.instruments.observing import Counters, Quiet, Reading, Scope, Warning
+from tailtap.lab.instruments.observing import Counters, Quiet, Reading, Scope
 from tailtap.records import run as records
 from tailtap.records.interrupts import kind_of, parse_interrupts, parse_softirqs
+from tailtap.records.record import Notice
 from tailtap.records.run import Facts
 
 PROC = Path("/proc")
@@ -215,13 +216,13 @@ class Window(Quiet):
         self._stack.close()
 
 
-def missing(counts: records.Window) -> Sequence[Warning]:
+def missing(counts: records.Window) -> Sequence[Notice]:
     """A warning when a window lacks events that were asked for."""
     names = [name for name, count in counts.events.items() if count is None]
     if not names:
         return ()
     message = f"this machine does not count {', '.join(names)}{LACKING}: they are stored as missing"
-    return ({"code": "counters-missing", "message": message},)
+    return (Notice("counters-missing", message),)
 
 
 LACKING = " (a virtual machine often has no hardware counters)"

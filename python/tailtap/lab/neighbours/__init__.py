@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field, field_validator
 from tailtap.base.errors import Check
 from tailtap.base.registry import Kind, Registry
 from tailtap.base.schema import Cpus, Size, Strict, Time
+from tailtap.base.units import format_share
 from tailtap.records import run as records
+from tailtap.records.record import Notice
 from tailtap.remote import Host
 from tailtap.remote.local import STOP_SECONDS, Process
 
@@ -129,18 +131,18 @@ class Neighbours:
         self._processes.clear()
 
 
-def too_little(told: Mapping[str, records.Neighbour]) -> Iterator[Mapping[str, str]]:
+def too_little(told: Mapping[str, records.Neighbour]) -> Iterator[Notice]:
     """A warning about each neighbour that did less than it was asked for."""
     for name, one in told.items():
         short = [cpu for cpu, row in one.cpus.items() if row.reached < ENOUGH * one.asked]
         if short:
             parts = ", ".join(
-                f"{one.cpus[cpu].reached / one.asked:.0%} on CPU {cpu}" for cpu in short
+                f"{format_share(one.cpus[cpu].reached / one.asked)} on CPU {cpu}" for cpu in short
             )
-            yield {
-                "code": "neighbour-short",
-                "message": f"the neighbour {name} did less than its load: {parts}",
-            }
+            yield Notice(
+                "neighbour-short",
+                f"the neighbour {name} did less than its load: {parts}",
+            )
 
 
 Percent = Annotated[int, Field(ge=1, le=100)]

@@ -14,6 +14,7 @@ from tailtap.host.containers.container import Inner
 from tailtap.host.containers.podman import account_of
 from tailtap.lab.topology.graphs import DUT
 from tailtap.lab.topology.placement import DEFAULT, Placement
+from tailtap.records.record import Notice
 from tailtap.records.run import Image
 from tailtap.remote import Host
 from tailtap.remote.local import SYSTEM_PATH
@@ -118,8 +119,8 @@ class Dut:
     """The settings as the platform read them back: `platform` in ``run.json``."""
     patience: float = 1.0
     """How many times longer than on this machine anything may take in it."""
-    warnings: Sequence[Mapping[str, str]] = ()
-    """Warnings about every measurement of it, as ``{"code", "message"}``."""
+    warnings: Sequence[Notice] = ()
+    """Warnings about every measurement of it."""
     threads: Sequence[int] = ()
     """The threads of this machine that its CPUs are, where these are virtual."""
     node: str = DUT

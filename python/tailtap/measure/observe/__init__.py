@@ -31,7 +31,6 @@ from tailtap.base.units import format_count
 from tailtap.host.cpu.cpus import away_from
 from tailtap.host.facts import environment
 from tailtap.lab.instruments.kernel_counters import Counters, warnings_of
-from tailtap.lab.instruments.observing import Warning, warning
 from tailtap.lab.instruments.taps.inline import of_tap
 from tailtap.lab.instruments.tracer import EVENTS
 from tailtap.lab.instruments.tracer import RECORD as TRACE
@@ -48,7 +47,6 @@ from tailtap.records.live import Observed
 from tailtap.records.record import Notice, opened
 from tailtap.records.run import Facts, Instrument, Node, Parameters, RunRecord
 from tailtap.records.stamps import MARK, keep, read_marks, write
-from tailtap.records.warnings import notices
 
 NAME = "observed"
 DEVICE = "device"
@@ -102,7 +100,7 @@ class ObservedRun(FlowRun):
         record, taps = self.record, stopped.taps[self.folder.path.name]
         record.taps = {name: opened(name, tap.whole, Tap) for name, tap in taps.items()}
         known = {side: tap.known for side, tap in taps.items()}
-        record.warnings += notices([*stopped.warnings, *_of_taps(known)])
+        record.warnings += [*stopped.warnings, *_of_taps(known)]
         record.instruments["taps"] = Instrument(
             facts=["taps"], files=sorted(tap.file for tap in known.values())
         )
@@ -204,14 +202,14 @@ def _unstamped(record: RunRecord, found: Evaluation | None = None) -> Iterator[N
         yield Notice("dropped-before-stamp", message)
 
 
-def _of_taps(taps: Mapping[str, Tapped]) -> Iterator[Warning]:
+def _of_taps(taps: Mapping[str, Tapped]) -> Iterator[Notice]:
     for side, tap in taps.items():
         yield from of_tap(side, tap)
         if tap.dropped:
-            yield warning(
+            yield Notice(
                 "tap-drops",
-                f"the kernel dropped {tap.dropped} packets before the {side} tap, as a queue of "
-                "its CPUs was full (net.core.netdev_max_backlog)",
+                f"the kernel dropped {format_count(tap.dropped, 'packet')} before the {side} tap, "
+                "as a queue of its CPUs was full (net.core.netdev_max_backlog)",
             )
 
 
@@ -343,7 +341,7 @@ def observe_prepared(
         ]
         for run in runs:
             run.take(stopped, after.since(before).facts(elapsed))
-            run.record.warnings += notices(others)
+            run.record.warnings += others
         for run in runs[1:] if stopped.trace is not None else ():
             for name in (EVENTS, TRACE):
                 first = runs[0].folder.path / name

@@ -18,7 +18,6 @@ from pathlib import Path
 from tailtap.base.errors import MachineError
 from tailtap.base.files import make_folder
 from tailtap.base.units import format_share, list_cpus
-from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import READY_SECONDS, stopped
 from tailtap.lab.instruments.taps.kinds import PCAP
 from tailtap.lab.instruments.tracer import ended, warnings_of
@@ -27,7 +26,7 @@ from tailtap.measure.observe.look import SNAP
 from tailtap.measure.observe.prepared import SLUGS, Prepared
 from tailtap.records.datapath import TapsOfFlows, TapsSoFar
 from tailtap.records.live import ObservedCost
-from tailtap.records.record import parsed
+from tailtap.records.record import Notice, parsed
 from tailtap.records.trace import Taken
 from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
 
@@ -51,7 +50,7 @@ class Stopped:
     taps: TapsOfFlows
     """By the run folder's name and the side."""
     trace: Taken | None
-    warnings: Sequence[Warning]
+    warnings: Sequence[Notice]
     cost: ObservedCost | None
     """None where the kernel does not tell."""
     span_ns: tuple[int, int]
@@ -69,7 +68,7 @@ class AtWork:
     tap: Process
     tracer: Process | None
     xdp: Mapping[str, Xdp] = field(default_factory=dict)
-    warnings: list[Warning] = field(default_factory=list)
+    warnings: list[Notice] = field(default_factory=list)
     cost: ObservedCost | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     """When all programs were attached."""
@@ -211,8 +210,8 @@ class AtWork:
             process.close()
 
     def _warning(self, code: str, message: str) -> None:
-        self.warnings = [one for one in self.warnings if one["code"] != code]
-        self.warnings.append({"code": code, "message": message})
+        self.warnings = [one for one in self.warnings if one.code != code]
+        self.warnings.append(Notice(code, message))
 
 
 def _tap_words(

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tailtap.base.errors import MachineError, TailtapError
 from tailtap.base.units import format_time
 from tailtap.experiment.sections import GENERATOR, HOST, Due, due
-from tailtap.host.changes.journal import boot_id
+from tailtap.host.facts.machine import boot_id
 from tailtap.host.net.silent_link import SilentLink
 from tailtap.lab import forwarders as forwarder
 from tailtap.lab import platforms as platform
@@ -67,7 +67,6 @@ from tailtap.measure.roles.foresee import (
 from tailtap.records.record import Notice, Open, opened, parsed
 from tailtap.records.run import Event, Facts, PlatformFacts
 from tailtap.records.run import Placement as PlacementRecord
-from tailtap.records.warnings import notices
 from tailtap.remote import Host
 from tailtap.remote.local import LocalHost, Process
 from tailtap.remote.session import FAILED, Json, RoleEvent, RolePlan
@@ -266,8 +265,7 @@ class DeviceUnderTest:
             running = chosen.start(device, options, setting)
             self._running.append(running)
             self._stack.callback(running.close)
-        warnings = notices(row for device in self._devices for row in device.warnings)
-        warnings += notices(row for running in self._running for row in running.warnings)
+        warnings = [row for one in (*self._devices, *self._running) for row in one.warnings]
         facts = self._told([device.facts for device in self._devices])
         return Prepared(
             platform=opened("the platform", facts, PlatformFacts),
@@ -380,7 +378,7 @@ class DeviceUnderTest:
         spent = self._spent_since()
         return Observed(
             facts=facts,
-            warnings=notices([*warnings, *too_little(told), *_failed(happened, missed)]),
+            warnings=[*warnings, *too_little(told), *_failed(happened, missed)],
             brought={
                 name: Brought(facts=sorted(reading.found), files=list(reading.files))
                 for name, reading in readings.items()
@@ -469,21 +467,21 @@ class DeviceUnderTest:
         return {name: sum(one[name] for one in known) for name in known[0]}
 
 
-def _failed(events: Sequence[Event], missed: Sequence[Due]) -> Iterator[Mapping[str, str]]:
+def _failed(events: Sequence[Event], missed: Sequence[Due]) -> Iterator[Notice]:
     """A warning about each event whose command did not do what it should, or was not begun."""
     for one in missed:
         at = f"{one.event.called} at {format_time(one.at)}"
         message = f"the event {at} was not begun: packets had ended"
-        yield {"code": "event-failed", "message": message}
+        yield Notice("event-failed", message)
     for event in events:
         if event.status != 0:
             how = "did not end" if event.end_ns is None else f"ended with status {event.status}"
             said = " ".join(event.output.split())[:MOST_SAID]
-            yield {
-                "code": "event-failed",
-                "message": f"the event {event.name} at {format_time(event.at_ns)} {how}"
+            yield Notice(
+                "event-failed",
+                f"the event {event.name} at {format_time(event.at_ns)} {how}"
                 + (f": {said}" if said else ""),
-            }
+            )
 
 
 def _failure(running: Running, process: Process) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tailtap.host.changes.huge_pages import reservation
-from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
+from tailtap.host.facts.machine import boot_id
 from tailtap.lab.generators import GENERATORS, Generator, Sending
 from tailtap.lab.generators.external import KEYS
 from tailtap.lab.generators.flows import CLIENT, SERVER, Flows

@@ -10,11 +10,10 @@ from typing import Any
 
 from tailtap.base.errors import MachineError
 from tailtap.base.units import ranges
-from tailtap.host.changes.journal import boot_id
 from tailtap.host.facts import environment
+from tailtap.host.facts.machine import boot_id
 from tailtap.host.net.namespaces import net_dev
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.observing import Warning
 from tailtap.lab.instruments.taps.inline import (
     CardTap,
     of_deferral,
@@ -45,9 +44,8 @@ from tailtap.measure.roles import (
 from tailtap.measure.roles import Stamped as StampedFlows
 from tailtap.records.datapath import Tapped
 from tailtap.records.machine import Station
-from tailtap.records.record import Open
+from tailtap.records.record import Notice, Open
 from tailtap.records.run import StampedPoint
-from tailtap.records.warnings import notices
 from tailtap.remote.local import Process
 from tailtap.remote.session import FAILED, RoleEvent, RolePlan
 
@@ -226,12 +224,12 @@ class Timestamper:
         return StampedFlows(cpus=cpus, flows=told)
 
     def _told(
-        self, flow: Flow, links: Mapping[str, Open[Tapped]], of_all: Sequence[Warning]
+        self, flow: Flow, links: Mapping[str, Open[Tapped]], of_all: Sequence[Notice]
     ) -> OfFlow:
         known = {name: link.known for name, link in links.items()}
         return OfFlow(
             taps=dict(links),
-            warnings=notices([*of_links(known, flow), *of_all, *of_hops(flow)]),
+            warnings=[*of_links(known, flow), *of_all, *of_hops(flow)],
             files=sorted(link.file for link in known.values()),
             points=[
                 StampedPoint(

@@ -120,11 +120,6 @@ def _range(known: Collection[str]) -> str:
     return f"{min(known, key=size)} to {max(known, key=size)}"
 
 
-def notices(rows: Iterable[Mapping[str, str]]) -> list[Notice]:
-    """Warnings of ``{"code", "message"}``."""
-    return [Notice(code=row["code"], message=row["message"]) for row in rows]
-
-
 def invalidating(warnings: Iterable[Notice]) -> list[Notice]:
     """Those of a run's warnings that make it invalid."""
     return [warning for warning in warnings if warning.code in INVALIDATING]

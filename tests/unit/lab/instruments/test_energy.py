@@ -210,8 +210,8 @@ def test_the_memory_of_a_program_and_its_children_by_node(tmp_path: Path) -> Non
 
 def test_memory_on_another_node_is_a_crossing() -> None:
     [warning] = far({0: 1 << 20, 1: 64 << 20}, (0,))
-    assert warning["code"] == "numa-crossing"
-    assert warning["message"] == (
+    assert warning.code == "numa-crossing"
+    assert warning.message == (
         "64 MiB of the forwarder's memory are on NUMA node 1, and dut.cpus on 0"
     )
     assert list(far({0: 64 << 20, 1: 1 << 20}, (0,))) == []
@@ -287,8 +287,8 @@ def test_what_a_processor_does_not_count_is_missing_and_not_zero() -> None:
     assert nothing.events == none
     assert nothing.estimated == []
     [warning] = missing(nothing)
-    assert warning["code"] == "counters-missing"
-    assert all(name in warning["message"] for name in EVENTS)
+    assert warning.code == "counters-missing"
+    assert all(name in warning.message for name in EVENTS)
     assert missing(window(reading(0, {}), reading(SECOND, {}), None)) == ()
 
 

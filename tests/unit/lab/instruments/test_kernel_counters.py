@@ -26,7 +26,7 @@ from tailtap.lab.instruments.kernel_counters import (
 )
 from tailtap.lab.instruments.observing import Scope
 from tailtap.records.interrupts import FILE, read_samples
-from tailtap.records.record import as_json
+from tailtap.records.record import Notice, as_json
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -101,7 +101,7 @@ SCOPE = Scope((1,), (0,), NoLinks())
 def test_each_limit(counters: Counters, said: list[str]) -> None:
     """One per cent of a measured CPU's time; a single packet."""
     found = warnings_of(counters, 1_000_000_000, (0, 1))
-    assert [warning["code"] for warning in found] == said
+    assert [warning.code for warning in found] == said
 
 
 BEFORE = """\
@@ -149,12 +149,12 @@ def test_what_came_to_another_cpu_is_told(proc: Path) -> None:
     }
     assert facts["46"]["handled"] == {"2": 20}
     assert (facts["47"]["handled"], facts["47"]["affinity"]) == ({}, "0,2")
-    assert [dict(row) for row in reading.warnings] == [
-        {
-            "code": "interrupts-elsewhere",
-            "message": "CPU 0 handled 1 interrupts 45 of tt-in, which was sent to 2 and goes to 2",
-        }
-    ]
+    assert reading.warnings == (
+        Notice(
+            "interrupts-elsewhere",
+            "CPU 0 handled 1 of the interrupts 45 of tt-in, which were sent to 2 and go to 2",
+        ),
+    )
 
 
 def test_an_interrupt_that_was_left_to_the_kernel_is_nowhere_else(proc: Path) -> None:
@@ -203,10 +203,10 @@ def test_a_sampler_that_comes_late_says_so(tmp_path: Path) -> None:
     observation = Sampler(scope(tmp_path), 1_000, tmp_path)
     time.sleep(0.05)
     reading = observation.stop()
-    assert [warning["code"] for warning in reading.warnings] == ["interrupts-late"]
+    assert [warning.code for warning in reading.warnings] == ["interrupts-late"]
     facts = as_json(reading.facts)["interrupts"]
     assert facts["late"] + facts["missed"] > 0
-    assert f"{facts['late'] + facts['missed']} of " in reading.warnings[0]["message"]
+    assert f"{facts['late'] + facts['missed']} of " in reading.warnings[0].message
 
 
 def test_a_kernel_that_shows_nothing_ends_the_run(tmp_path: Path) -> None:

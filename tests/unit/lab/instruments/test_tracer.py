@@ -55,25 +55,25 @@ def test_a_whole_trace_has_no_warnings() -> None:
 def test_lost_records_are_told_by_cpu() -> None:
     """Those that lost none are not named."""
     [warning] = warnings_of(trace(lost={"1": 7, "2": 0}))
-    assert warning["code"] == "trace-lost"
-    assert "7 of CPU 1:" in warning["message"]
-    assert "CPU 2" not in warning["message"]
+    assert warning.code == "trace-lost"
+    assert "7 of CPU 1:" in warning.message
+    assert "CPU 2" not in warning.message
 
 
 def test_what_a_kernel_does_not_tell_is_named_with_its_substitute() -> None:
     """Both, in one sentence."""
     lacking = trace(missing=["nmi_handler: gone"], substitutes=["a: by b"])
     [warning] = warnings_of(lacking)
-    assert warning["code"] == "trace-incomplete"
-    assert "lacks nmi_handler: gone; instead: a: by b" in warning["message"]
+    assert warning.code == "trace-incomplete"
+    assert "lacks nmi_handler: gone; instead: a: by b" in warning.message
 
 
 def test_a_trace_that_was_written_where_packets_are_sent_says_so() -> None:
     """Not one that was held in memory, nor one that another CPU wrote."""
     nowhere, somewhere = Room(1 << 16, False, None), Room(1 << 16, False, 3)
     [warning] = written(trace(writes=2), nowhere)
-    assert warning["code"] == "trace-written"
-    assert "written 2 times while packets were sent: more than 32,768 records" in warning["message"]
+    assert warning.code == "trace-written"
+    assert "written 2 times while packets were sent: more than 32,768 records" in warning.message
     assert list(written(trace(writes=0), nowhere)) == []
     assert list(written(trace(writes=2), somewhere)) == []
 
@@ -198,8 +198,8 @@ def test_a_guest_that_cannot_be_traced_is_one_warning(here: tuple[Path, Path]) -
     assert isinstance(observing, Untraced)
     reading = observing.stop()
     [warning] = reading.warnings
-    assert warning["code"] == "guest-untraced"
-    assert "this kernel has no types of its own" in warning["message"]
+    assert warning.code == "guest-untraced"
+    assert "this kernel has no types of its own" in warning.message
     assert (reading.files, reading.found) == ((), {})
 
 
@@ -212,8 +212,8 @@ def test_a_trace_that_was_cut_off_is_one_warning(here: tuple[Path, Path]) -> Non
     assert observing is not None
     reading = observing.stop()
     [warning] = reading.warnings
-    assert warning["code"] == "guest-untraced"
-    assert "no room" in warning["message"]
+    assert warning.code == "guest-untraced"
+    assert "no room" in warning.message
     assert (tuple(reading.files), reading.found) == (("trace-guest.events",), {})
 
 
@@ -221,8 +221,7 @@ def test_files_that_do_not_come_are_named(here: tuple[Path, Path]) -> None:
     run, there = here
     observing = trace_guest(scope(Elsewhere(script(tells()), there), run))
     assert observing is not None
-    codes = [warning["code"] for warning in observing.stop().warnings]
-    assert codes == ["trace-lost", "guest-untraced"]
+    assert [one.code for one in observing.stop().warnings] == ["trace-lost", "guest-untraced"]
 
 
 def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
@@ -235,8 +234,8 @@ def test_the_clock_is_a_fact_of_the_run_or_a_warning(tmp_path: Path) -> None:
     assert warnings == []
     (folder / "guest-ingress.stamps").write_bytes(b"")
     told, [warning] = guest_clock_of(folder, {"records": 7}, {})
-    assert warning["code"] == "guest-clock"
-    assert "guest-ingress.stamps: this is no stamp file" in warning["message"]
+    assert warning.code == "guest-clock"
+    assert "guest-ingress.stamps: this is no stamp file" in warning.message
     assert told == {"records": 7}
     assert guest_clock_of(folder, None, {}) == (None, [])
 

@@ -16,11 +16,11 @@ from pathlib import Path, PurePosixPath
 
 from tailtap.base.errors import Check, InputError, MachineError, TailtapError
 from tailtap.base.files import read_text
+from tailtap.base.units import format_count
 from tailtap.host.facts.needs import missing_capabilities
 from tailtap.host.net.inside import inside
 from tailtap.host.net.nic import Timestamping, timestamping
 from tailtap.lab.generators.external import MOONSNIFF
-from tailtap.lab.instruments.observing import Warning, warning
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.instruments.taps.kinds import NEVER, NOWHERE, PCAP, STAMP_BYTES, STAMPS, Stamped
 from tailtap.lab.instruments.taps.links import At, TapLink
@@ -28,7 +28,7 @@ from tailtap.lab.topology.graph import EGRESS, INGRESS, Flow, TapPoint
 from tailtap.lab.topology.graphs import FORWARD, TAPS, smallest
 from tailtap.lab.topology.lab import Lab
 from tailtap.records.datapath import Tapped, TapsOfFlows
-from tailtap.records.record import Open, opened
+from tailtap.records.record import Notice, Open, opened
 from tailtap.remote import Host
 from tailtap.remote.local import STOP_SECONDS, Process
 
@@ -279,27 +279,27 @@ def require_clocks(answers: Mapping[str, Timestamping]) -> None:
         )
 
 
-def of_links(links: Mapping[str, Tapped], flow: Flow) -> Iterator[Warning]:
+def of_links(links: Mapping[str, Tapped], flow: Flow) -> Iterator[Notice]:
     """What the counts of each link tell. Links are called as in `Flow.points`."""
     within = {point.name: point for point in flow.points[1:-1]}
     for link, tap in links.items():
         if link in within:
             yield from _of_node(tap, within[link], flow)
         elif tap.dropped:
-            yield warning(
+            yield Notice(
                 "tap-drops",
-                f"the kernel dropped {tap.dropped} packets between the DuT and the {link} tap, "
-                "warm-up included, as a queue of the DuT's CPUs was full "
+                f"the kernel dropped {format_count(tap.dropped, 'packet')} between the DuT and "
+                f"the {link} tap, warm-up included, as a queue of the DuT's CPUs was full "
                 "(net.core.netdev_max_backlog): they count as lost though the DuT sent them",
             )
         yield from of_tap(link, tap, is_end=link not in within)
 
 
-def _of_node(tap: Tapped, point: TapPoint, flow: Flow) -> Iterator[Warning]:
+def _of_node(tap: Tapped, point: TapPoint, flow: Flow) -> Iterator[Notice]:
     """What those between two nodes count of what these lose."""
     if tap.lost:
         where = "behind the queue of" if point.received else "before"
-        yield warning(
+        yield Notice(
             "stamps-lost",
             f"the tap {where} {point.before} had no room for {tap.lost} of {tap.seen} stamps: "
             "these packets seem lost in the hop before it",
@@ -308,55 +308,55 @@ def _of_node(tap: Tapped, point: TapPoint, flow: Flow) -> Iterator[Warning]:
         return
     if not point.received:
         before = flow.passed[flow.passed.index(point.name) - 1]
-        yield warning(
+        yield Notice(
             "backlog-drops",
-            f"{point.name} dropped {tap.dropped} packets as they came from {before}, warm-up "
+            f"{point.name} dropped {format_count(tap.dropped, 'packet')} from {before}, warm-up "
             "included, as a queue of its CPUs was full (net.core.netdev_max_backlog): they "
             f"count as lost by {before}",
         )
     # Of the nodes behind it the tap before their queues counts the same drops.
     elif point.before == flow.passed[0]:
-        yield warning(
+        yield Notice(
             "backlog-drops",
-            f"{point.before} dropped {tap.dropped} packets as they came from the ingress tap, "
+            f"{point.before} dropped {format_count(tap.dropped, 'packet')} from the ingress tap, "
             "warm-up included, as a queue of its CPUs was full (net.core.netdev_max_backlog): "
             f"they count as lost by the queue of {point.before}",
         )
 
 
-def of_tap(name: str, tap: Tapped, *, is_end: bool = True) -> Iterator[Warning]:
+def of_tap(name: str, tap: Tapped, *, is_end: bool = True) -> Iterator[Notice]:
     """What any tap's counts tell; those of one that is no end of a way do not make packets lost."""
     if tap.lost and is_end:
-        yield warning(
+        yield Notice(
             "stamps-lost",
             f"the {name} tap had no room for {tap.lost} of {tap.seen} stamps: these packets count "
             "as lost or unmatched though they may have passed",
         )
     if tap.late:
         yield _deferred(
-            f"the kernel did not record when {tap.late} packets reached the {name} tap: they were "
-            "stamped on receipt, later by an unknown time"
+            f"the kernel did not record when {format_count(tap.late, 'packet')} reached the "
+            f"{name} tap: stamped on receipt, later by an unknown time"
         )
     for message in tap.warnings:
-        yield warning("tap", f"the {name} tap says: {message}")
+        yield Notice("tap", f"the {name} tap says: {message}")
 
 
-def of_hops(flow: Flow) -> Iterator[Warning]:
+def of_hops(flow: Flow) -> Iterator[Notice]:
     """That taps between the nodes are part of what is measured."""
     count = len(flow.points) - 2
     if count:
         taps = "1 tap" if count == 1 else f"{count} taps"
-        yield warning(
+        yield Notice(
             "taps-within",
             f"the latency includes {taps} between the nodes, and each delays every packet: measure "
             "with dut.taps: ends to know the line's own",
         )
 
 
-def of_deferral(*, cables: bool, passive: bool = False) -> Iterator[Warning]:
+def of_deferral(*, cables: bool, passive: bool = False) -> Iterator[Notice]:
     """Whether stamps are later than the moment at which packets enter or leave the DuT."""
     if passive:
-        yield warning(
+        yield Notice(
             "stamped-on-interrupt",
             "both stamps of a packet are taken when the interrupt of a card behind a splitter is "
             "served: what delays one of the two (interrupt moderation, `ethtool -c`, or other work "
@@ -375,5 +375,5 @@ def of_deferral(*, cables: bool, passive: bool = False) -> Iterator[Warning]:
         )
 
 
-def _deferred(message: str) -> Warning:
-    return warning("egress-deferred", message)
+def _deferred(message: str) -> Notice:
+    return Notice("egress-deferred", message)

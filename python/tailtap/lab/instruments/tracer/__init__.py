@@ -27,9 +27,9 @@ from tailtap.base.units import format_share
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.needs import missing_capabilities, require_programs
 from tailtap.host.facts.timekeeping import require_kernel_clock
-from tailtap.lab.instruments.observing import Reading, Scope, Tracing, Warning
+from tailtap.lab.instruments.observing import Reading, Scope, Tracing
 from tailtap.lab.served import Server, server_records
-from tailtap.records.record import as_json, parsed
+from tailtap.records.record import Notice, as_json, parsed
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken, TraceRecord, UsualPasses
 from tailtap.remote.local import STOP_SECONDS, LocalHost, Process
@@ -222,35 +222,35 @@ def ended(process: Process, seconds: float) -> Taken:
     return parsed(process.title, process.expect("done", seconds).get("trace"), Taken, MachineError)
 
 
-def written(trace: Taken, room: Room) -> Iterator[Warning]:
+def written(trace: Taken, room: Room) -> Iterator[Notice]:
     """Whether the trace was written where packets are sent or served."""
     if trace.writes and room.cpu is None:
-        yield {
-            "code": "trace-written",
-            "message": f"the trace was written {trace.writes} times while packets were sent: "
+        yield Notice(
+            "trace-written",
+            f"the trace was written {trace.writes} times while packets were sent: "
             f"more than {room.records // USED:,} records of a CPU came, and every CPU sends or "
             "serves",
-        }
+        )
 
 
-def warnings_of(trace: Taken, name: str = "the trace") -> Iterator[Warning]:
+def warnings_of(trace: Taken, name: str = "the trace") -> Iterator[Notice]:
     """What a trace lacks; `name` is what it is called."""
     lost = {cpu: count for cpu, count in trace.lost.items() if count}
     if lost:
         counts = ", ".join(f"{count} of CPU {cpu}" for cpu, count in lost.items())
-        yield {
-            "code": "trace-lost",
-            "message": f"{name} had no room for {counts}: packets of that time are unexplained",
-        }
+        yield Notice(
+            "trace-lost",
+            f"{name} had no room for {counts}: packets of that time are unexplained",
+        )
     if trace.paused_ns:
         part = 1 - trace.paused_ns / max(1, trace.ended_ns - trace.started_ns)
-        yield {
-            "code": "trace-thinned",
-            "message": f"{name} covers {format_share(part)} of the time, to keep the budget",
-        }
+        yield Notice(
+            "trace-thinned",
+            f"{name} covers {format_share(part)} of the time, to keep the budget",
+        )
     if trace.missing:
         lack = _lack(trace.missing, trace.substitutes)
-        yield {"code": "trace-incomplete", "message": f"of {name}: {lack}"}
+        yield Notice("trace-incomplete", f"of {name}: {lack}")
 
 
 EVENTS, RECORD = "trace.events", "trace.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tailtap.base.errors import MachineError
-from tailtap.lab.instruments.observing import Guest, Quiet, Reading, Scope, Tracing, Warning
+from tailtap.lab.instruments.observing import Guest, Quiet, Reading, Scope, Tracing
 from tailtap.lab.instruments.taps.inline import QUIET_SHARE
 from tailtap.lab.instruments.taps.kinds import STAMP_BYTES
 from tailtap.lab.instruments.tracer import (
@@ -26,7 +26,7 @@ from tailtap.lab.instruments.tracer import (
     records_of,
     warnings_of,
 )
-from tailtap.records.record import as_json
+from tailtap.records.record import Notice, as_json
 from tailtap.records.run import Facts
 from tailtap.records.trace import Taken
 
@@ -108,7 +108,7 @@ class InGuest(Quiet):
                 self._guest.host.get(FOLDER / name, folder / here)
                 yield here
 
-    def _warnings(self, trace: Taken, files: tuple[str, ...]) -> Iterator[Warning]:
+    def _warnings(self, trace: Taken, files: tuple[str, ...]) -> Iterator[Notice]:
         yield from warnings_of(trace, "the guest's trace")
         missing = sorted({*FILES.values(), *_stamps()} - set(files))
         if missing:
@@ -152,9 +152,9 @@ def _counts(taps: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _untraced(reason: str) -> Warning:
-    return {
-        "code": "guest-untraced",
-        "message": "late packets are explained on the host alone: the guest's kernel is not "
+def _untraced(reason: str) -> Notice:
+    return Notice(
+        "guest-untraced",
+        "late packets are explained on the host alone: the guest's kernel is not "
         f"traced ({reason})",
-    }
+    )

@@ -70,7 +70,7 @@ from tailtap.lab.topology.graph import NodeKind, Port
 from tailtap.lab.topology.lab import Lab, Passed
 from tailtap.lab.topology.numbering import numbered
 from tailtap.records.machine import BUILT_IN, Traits
-from tailtap.records.record import as_json
+from tailtap.records.record import Notice, as_json
 from tailtap.remote.guest import GuestHost
 from tailtap.remote.local import PACKAGES, LocalHost, require_program
 
@@ -224,7 +224,7 @@ class Vm:
                 "doctor`): if not, QEMU emulates their CPU (TCG), and latency says nothing"
             )
         else:
-            findings.notes += [warning["message"] for warning in _warnings(speed)]
+            findings.notes += [warning.message for warning in _warnings(speed)]
 
     def machine(self, spec: DutSpec[VmOptions]) -> Mapping[str, Any]:
         kernel = check_host_kernel(spec.options.host_kernel, key=HOST_KERNEL)
@@ -476,15 +476,15 @@ def _check_facts(spec: DutSpec[VmOptions], facts: dict[str, Any], own: Sequence[
         )
 
 
-def _warnings(speed: Accelerator) -> list[dict[str, str]]:
+def _warnings(speed: Accelerator) -> list[Notice]:
     if not speed.emulated:
         return []
     return [
-        {
-            "code": "emulated",
-            "message": "QEMU emulates the virtual machine's CPU (TCG), so latency says nothing "
+        Notice(
+            "emulated",
+            "QEMU emulates the virtual machine's CPU (TCG), so latency says nothing "
             f"about a virtual machine: KVM does not work here ({speed.reason})",
-        }
+        )
     ]
 
 
