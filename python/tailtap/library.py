@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from tailtap.base.errors import InputError, MachineError, TailtapError
+
 if TYPE_CHECKING:
     from tailtap.analysis.causes.trace import Trace
     from tailtap.analysis.runs.run import Experiment, Run
@@ -141,7 +143,6 @@ def explain(runs: Places, *, late: str = "p99.9") -> list[CausesRecord]:
     folders, too. Raises the first error that a run gives.
     """
     from tailtap.analysis.causes.many import explain_many
-    from tailtap.base.errors import TailtapError
 
     found = []
     traced = _paths(runs)
@@ -173,7 +174,6 @@ def search(
     `low` and `high` are rates in pkt/s between which it is looked for, for each combination of what
     varies. With `latency`, that is measured at the rates found.
     """
-    from tailtap.base.errors import InputError
     from tailtap.experiment.reading import read_experiment
     from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.search import SHARES, Plan, search_experiment
@@ -284,7 +284,6 @@ def measure_again(
     where `overrides` are wrong, or where it runs commands or takes what is this machine's and that
     is not allowed.
     """
-    from tailtap.base.errors import InputError, MachineError
     from tailtap.experiment.reading import demands_of, read_experiment, smallest
     from tailtap.measure.campaign import Campaign, default_folder
     from tailtap.measure.runner import run_experiment

@@ -17,7 +17,7 @@ from program import TAILTAP, Finished, answer, in_process
 
 from tailtap.base.duck import connect
 from tailtap.base.errors import InputError
-from tailtap.records.machine import NOISE, NoiseRecord, NoisyCpu
+from tailtap.records.causes import NOISE, NoiseRecord, NoisyCpu
 from tailtap.records.record import as_json
 from tailtap.results.history import load
 

@@ -27,10 +27,10 @@ from tailtap.cli.analyses import BRIEF_RUNS, explain_briefly
 from tailtap.cli.improve import print_improvement
 from tailtap.cli.results import problem_of
 from tailtap.cli.run import against_text
-from tailtap.records.compare import AgainstRecord
 from tailtap.records.experiment import RunRow
 from tailtap.records.printed import Left
 from tailtap.records.record import Notice
+from tailtap.records.search import AgainstRecord
 from tailtap.results.database import refresh
 
 

@@ -20,7 +20,7 @@ from standing import standing
 
 from tailtap.lab.platforms import DutSpec
 from tailtap.lab.platforms.vm import VmOptions
-from tailtap.records.machine import NoiseCause, NoiseRecord
+from tailtap.records.causes import NoiseCause, NoiseRecord
 from tailtap.remote.guest import GuestHost
 
 CPU = 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tailtap.base.errors import InputError, MachineError, NotTraced, TailtapError
+from tailtap.base.units import parse_time
 from tailtap.cli.command import (
     PATH,
     SHARE,
@@ -314,8 +315,6 @@ def interrupts(
 
 
 def _offset(text: str) -> int:
-    from tailtap.base.units import parse_time
-
     stripped = text.strip()
     ahead = parse_time(stripped.removeprefix("-"))
     return -ahead if stripped.startswith("-") else ahead

@@ -30,6 +30,15 @@ from tailtap.base.errors import (
     QuantityError,
     TailtapError,
 )
+from tailtap.base.units import (
+    parse_cpus,
+    parse_length,
+    parse_rate,
+    parse_share,
+    parse_size,
+    parse_time,
+    percentile_in,
+)
 from tailtap.cli.caller import become_caller
 from tailtap.cli.program import Paged
 from tailtap.cli.terminal import warn_of, width_of
@@ -44,18 +53,16 @@ if TYPE_CHECKING:
 class Quantity(click.ParamType[Any]):
     """A text with a unit, which the command gets as a number: time as ns, size as bytes."""
 
-    def __init__(self, name: str) -> None:
-        """That `tailtap.base.units` reads as `parse_` with the name."""
-        self.name = name
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        """`parse` reads it, or raises `InputError`."""
+        self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number. Raises `InputError`, which names the option."""
-        from tailtap.base import units
-
         if not isinstance(value, str):
             return value
         try:
-            return getattr(units, f"parse_{self.name}")(value)
+            return self._parse(value)
         except InputError as error:
             raise error.at(_option(param)) from error
 
@@ -67,8 +74,6 @@ class Cpus(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Their numbers in order. Raises `InputError`, which names the option."""
-        from tailtap.base.units import parse_cpus
-
         try:
             cpus = parse_cpus(value)
         except ValueError:
@@ -87,8 +92,6 @@ class Percentile(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The share of packets below it. Raises `InputError`, which names the option."""
-        from tailtap.base.units import percentile_in
-
         found = 1.0 if value.strip().lower() == "max" else percentile_in(value)
         if found is None:
             raise InputError(
@@ -103,7 +106,11 @@ def _option(parameter: click.Parameter | None) -> str:
 
 PATH = click.Path(path_type=Path)
 PERCENTILE = Percentile()
-TIME, RATE, SIZE, SHARE, LENGTH = map(Quantity, ("time", "rate", "size", "share", "length"))
+TIME = Quantity("time", parse_time)
+RATE = Quantity("rate", parse_rate)
+SIZE = Quantity("size", parse_size)
+SHARE = Quantity("share", parse_share)
+LENGTH = Quantity("length", parse_length)
 CPUS = Cpus()
 COMMON = ("json", "quiet")
 """Options of all commands."""

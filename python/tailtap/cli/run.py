@@ -14,6 +14,7 @@ import click
 
 from tailtap import library
 from tailtap.base.errors import InputError, MachineError, naming
+from tailtap.base.units import format_count, format_rate, format_share, ranges
 from tailtap.cli.command import (
     PATH,
     PERCENTILE,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from tailtap.measure.boots import Boots
     from tailtap.measure.live import Live
     from tailtap.measure.roles import Stations
-    from tailtap.records.compare import AgainstRecord
     from tailtap.records.printed import RunCheckRecord
+    from tailtap.records.search import AgainstRecord
 
 
 @command(
@@ -321,7 +322,6 @@ def _against(
 def against_text(found: AgainstRecord, worse_than: float) -> str:
     """The answer and what it rests on."""
     from tailtap.analysis.evaluation.values import label
-    from tailtap.base.units import format_count, format_share
 
     low = "0" if found.low is None else f"{found.low:.3g}"
     high = "no limit" if found.high is None else f"{found.high:.3g}"
@@ -344,7 +344,6 @@ def differences(differs: Sequence[str]) -> Iterator[str]:
 
 def print_outlook(outlook: RunCheckRecord, plan: Sequence[PlannedRun]) -> None:
     """Print the runs of a plan with the numbers of what was found, and below it what that is."""
-    from tailtap.base.units import format_count
     from tailtap.cli.console import print_table
     from tailtap.show.sections import Cell, Column, row, table
 
@@ -397,8 +396,6 @@ class Drawing:
 
 def drawing_of(experiment: Experiment) -> Drawing:
     """How its nodes are joined, and the ways of its flows."""
-    from tailtap.base.units import format_rate, ranges
-
     graph, dut = experiment.graph(), experiment.dut
     paths = {flow.name: (IN, *flow.passed, OUT) for flow in graph.flows}
     beside: dict[str, dict[str, None]] = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tailtap.base.units import format_share
 from tailtap.cli.command import (
     RATE,
     SHARE,
@@ -183,7 +184,6 @@ def _print(found: Search, folder: Path) -> None:
 def print_answers(answers: list[SearchAnswer]) -> None:
     """Print a row for each loss and each combination of what varies, then the warnings."""
     from tailtap.analysis.runs.text import in_words
-    from tailtap.base.units import format_share
     from tailtap.cli.console import print_table
     from tailtap.show.sections.answers import rates_table
 

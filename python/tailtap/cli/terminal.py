@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, TextIO
 
+from tailtap.base.units import unbroken
+
 if TYPE_CHECKING:
     from tailtap.records.record import Notice
 
@@ -158,8 +160,6 @@ def words(
     break_at_hyphens: bool = False,
 ) -> list[str]:
     """The lines of one sentence, all indented as it is; all but the first by `hanging` as well."""
-    from tailtap.base.units import unbroken
-
     indent = text[: len(text) - len(text.lstrip())]
     wrapper = (_Wrapper if break_words else textwrap.TextWrapper)(
         max(width, len(indent) + len(hanging) + 1),

@@ -26,10 +26,9 @@ from tailtap.base.files import copy, make_folder, slugify, write_json, write_tex
 from tailtap.base.foreign import read_bytes
 from tailtap.base.writing import writing
 from tailtap.host.changes import clean
-from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import as_json
 from tailtap.records.run import RunRecord
-from tailtap.records.search import Ended, ImproveRecord, SearchRecord
+from tailtap.records.search import Course, Ended
 from tailtap.records.warnings import invalidating
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ OVERHEAD_SECONDS = 1.5
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals by which a user, a service manager or a closing terminal ends a campaign."""
 
-R = TypeVar("R", SearchRecord, ImproveRecord, AgainstRecord)
+R = TypeVar("R", bound=Course)
 
 
 class Listener:

@@ -16,14 +16,14 @@ from pathlib import Path
 from tailtap import _core
 from tailtap.analysis.causes.taxonomy import SERVING_NAME, Named, Rows, sort
 from tailtap.analysis.causes.trace import trace_in
+from tailtap.base.units import format_count
 from tailtap.host.facts import machine as facts
 from tailtap.host.facts.needs import require_root
 from tailtap.lab.instruments.observing import Tracing
 from tailtap.lab.instruments.tracer import Following, warnings_of
 from tailtap.lab.served import Server
-from tailtap.records.machine import NoiseCause, NoisePart, NoiseRecord, NoisyCpu, WorstGap
+from tailtap.records.causes import CausePart, NoiseCause, NoiseRecord, NoisyCpu, WorstGap
 from tailtap.records.record import Notice
-from tailtap.records.warnings import notices
 
 ROOM = 1 << 18
 """Gaps of each CPU of which both ends are kept."""
@@ -72,7 +72,7 @@ def noise(cpus: Sequence[int], lasts_ns: int, above_ns: int) -> NoiseRecord:
         causes=owners.causes(sum(one["elapsed_ns"] for one in found)),
         named=owners.named,
         worst=sorted(owners.all, key=lambda gap: -gap.ns)[:WORST],
-        warnings=[*notices(list(warnings_of(taken))), *_unkept(found)],
+        warnings=[*warnings_of(taken), *_unkept(found)],
     )
 
 
@@ -101,7 +101,7 @@ class _Owners:
             self.most[named] = max(self.most[named], ns)
         if parts:
             self.gaps[parts[0][0]] += 1
-        told = [NoisePart(cause=one.cause, detail=one.detail, ns=ns) for one, ns in parts]
+        told = [CausePart(cause=one.cause, detail=one.detail, ns=ns) for one, ns in parts]
         self.all.append(WorstGap(cpu=cpu, start_ns=start, ns=lasts, parts=told))
 
     @property
@@ -149,8 +149,8 @@ def _unkept(found: Sequence[_core._Noise]) -> list[Notice]:
     return [
         Notice(
             "noise-unkept",
-            f"CPU {one['cpu']}: {one['unkept']:,} gaps came after the first {ROOM:,}: only their "
-            "number and their time are known",
+            f"CPU {one['cpu']}: of {format_count(one['unkept'], 'gap')} after the first {ROOM:,} "
+            "only number and time are known",
         )
         for one in found
         if one["unkept"]

@@ -31,8 +31,8 @@ from tailtap.measure.campaign import (
 )
 from tailtap.measure.preconditions import require_here
 from tailtap.measure.runner import make_run
-from tailtap.records.compare import AgainstRecord
 from tailtap.records.run import RunRecord
+from tailtap.records.search import AgainstRecord
 
 MOST_SPOILED = 4
 """After so many pairs without a result in a row there are no more."""

@@ -1,4 +1,4 @@
-"""Why packets were late: ``causes.json``."""
+"""Why packets were late, ``causes.json``, and what had cores meanwhile, ``noise.json``."""
 
 from __future__ import annotations
 
@@ -26,21 +26,18 @@ ClaimKind = Literal["cause", "by-exclusion", "present"]
 class Looked(Record, kw_only=True):
     """The packets that coincidences were tested on."""
 
-    threshold_ns: Whole
+    threshold_ns: Annotated[Whole, says("Later packets are late")]
     packets: Count
     stalls: Count
-    words: str
+    words: Annotated[str, says("What late means")]
 
 
-class LateRun(Record, kw_only=True):
+class LateRun(Looked, kw_only=True):
     """The late packets of a run."""
 
-    threshold_ns: Annotated[Whole, says("Later packets are late")]
     packets: Width
     median_ns: Whole
     delay_ns: Annotated[Count, says("By how much all of them together are later than the median")]
-    stalls: Count
-    words: Annotated[str, says("What late means")]
     looked: Annotated[
         Looked | None,
         says("The packets that coincidences were tested on, if they are others"),
@@ -67,7 +64,7 @@ class Segment(Record, kw_only=True):
     words: str
 
 
-class CauseName(Record, kw_only=True, forbid_unknown_fields=True):
+class CauseName(Record, kw_only=True):
     """What a cause is called."""
 
     cause: str
@@ -100,11 +97,9 @@ class Without(Record, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class CauseRow(Record, kw_only=True):
+class CauseRow(CauseName, kw_only=True):
     """A cause of late packets."""
 
-    cause: str
-    detail: str
     claim: ClaimKind
     packets: Count
     behind: Count
@@ -187,14 +182,19 @@ class ChanceTest(Record, kw_only=True):
     false_claims: Share
 
 
-class TraceTold(Record, kw_only=True):
-    """What was seen of the kernel."""
+class KernelTold(Record, kw_only=True):
+    """What was seen of any kernel."""
 
     events: Count
     lost: Count
-    mode: str
     missing: Texts
     substitutes: Texts
+
+
+class TraceTold(KernelTold, kw_only=True):
+    """What was seen of the kernel."""
+
+    mode: str
 
 
 class TraceCost(Record, kw_only=True):
@@ -238,27 +238,21 @@ class GuestClockTold(Record, kw_only=True):
     packets: PacketsBothWays
 
 
-class GuestTold(Record, kw_only=True):
+class GuestTold(KernelTold, kw_only=True):
     """What was seen of a guest's kernel."""
 
     served: ServedBy
     clock: GuestClockTold
     coarse: Count
-    events: Count
-    lost: Count
-    missing: Texts
-    substitutes: Texts
 
 
-class CausePart(Record, kw_only=True):
-    """A part of a late packet's time."""
+class CausePart(CauseName, kw_only=True):
+    """A part of a late packet's time, or of a gap."""
 
-    cause: str
-    detail: str
     ns: Whole
 
 
-class LatePacket(Record, kw_only=True):
+class LatePacket(CauseName, kw_only=True):
     """One of the worst packets."""
 
     latency: Count
@@ -267,8 +261,6 @@ class LatePacket(Record, kw_only=True):
     key: str | None
     segment: Width
     cpu: Cpu | None
-    cause: str
-    detail: str
     state: str
     parts: list[CausePart]
     stall: Width | None
@@ -328,3 +320,53 @@ class ExplainedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.exp
     """``tailtap explain --json`` of several runs."""
 
     runs: list[CausesRecord]
+
+
+NOISE = "noise.json"
+"""What `tailtap host noise` writes into a folder of results."""
+
+
+class NoisyCpu(Record, kw_only=True):
+    """One core, of which a loop read the clock."""
+
+    cpu: Count
+    elapsed_ns: Count
+    reads: Count
+    least_ns: Count
+    gaps: Count
+    gap_ns: Count
+    unkept: Annotated[Count, says("Gaps of which nothing but their sum is known")]
+    median_ns: Annotated[Count | None, says("Of the gaps, as are the next two")]
+    p99_ns: Count | None
+    worst_ns: Count | None
+
+
+class NoiseCause(CauseName, kw_only=True):
+    """What had the cores in their gaps."""
+
+    gaps: Count
+    ns: Count
+    worst_ns: Count
+    share: Annotated[Share, says("Of the time of all cores")]
+
+
+class WorstGap(Record, kw_only=True):
+    """One of the longest gaps."""
+
+    cpu: Count
+    start_ns: Annotated[Count, says("By the kernel's monotonic clock")]
+    ns: Count
+    parts: list[CausePart]
+
+
+class NoiseRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.noise/1"):
+    """``noise.json``, and what ``tailtap host noise --json`` prints."""
+
+    above_ns: Count
+    boot_id: str
+    kernel: str
+    cpus: list[NoisyCpu]
+    causes: list[NoiseCause]
+    named: Annotated[Number | None, says("The share of the gaps' time that has a cause")]
+    worst: list[WorstGap]
+    warnings: list[Notice]

@@ -16,7 +16,6 @@ from tailtap.records.record import (
     Share,
     Texts,
     Whole,
-    Width,
     says,
 )
 
@@ -157,22 +156,29 @@ class Standing(Configured, kw_only=True):
     over_first: str | None = None
 
 
-class PairRow(Record, kw_only=True):
-    """Two configurations, as they were given and by their medians."""
+class Tested(Record, kw_only=True):
+    """A test of two configurations, as they were given."""
 
     first: str
     second: str
+    ratio: Number | None
+    ratio_low: Number | None
+    ratio_high: Number | None
+    p: Number
+    p_corrected: Annotated[
+        Number, says("For all tests of latencies, of events, or of kinds of interrupts")
+    ]
+    smallest_p: Annotated[Number, says("What so many runs can reach")]
+
+
+class PairRow(Tested, kw_only=True):
+    """Two configurations by their medians."""
+
     answer: Annotated[Answer, says("What is shown of the second one")]
     second_over_first: str
     slower: str
     faster: str
-    p: Number
-    p_corrected: Number
-    smallest_p: Annotated[Number, says("What so many runs can reach")]
     significant: bool
-    ratio: Number | None
-    ratio_low: Number | None
-    ratio_high: Number | None
     ratio_text: str
     shift_ns: Number | None
     runs_apart: Annotated[bool | None, says("Whether the runs' own intervals leave a gap")]
@@ -189,12 +195,10 @@ class Counted(Record, kw_only=True):
     deviation: Number | None
 
 
-class CounterPair(Record, kw_only=True):
-    """A counter of two configurations, as they were given. Intervals are 95 %, of one test each."""
+class CounterPair(Tested, kw_only=True):
+    """A counter of two configurations. Intervals are 95 %, of one test each."""
 
     counter: str
-    first: str
-    second: str
     answer: Annotated[
         Literal["more", "fewer", "not shown"],
         says("What is shown of the second one"),
@@ -202,14 +206,6 @@ class CounterPair(Record, kw_only=True):
     difference: Annotated[Number | None, says("How many more per packet in the second one")]
     difference_low: Number | None
     difference_high: Number | None
-    ratio: Number | None
-    ratio_low: Number | None
-    ratio_high: Number | None
-    p: Number
-    p_corrected: Annotated[
-        Number, says("For all tests of events, or for all of kinds of interrupts")
-    ]
-    smallest_p: Annotated[Number, says("What so many runs can reach")]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,31 +296,6 @@ class GateRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.ga
     alpha_no_worse: Annotated[Share, says("The probability of a false `no worse`")]
     rows: list[GateRow]
     warnings: list[Notice]
-
-
-class AgainstRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.against/1"):
-    """``against.json``, which ``tailtap run --against --json`` prints, too."""
-
-    name: str
-    base: str
-    status: Literal["running", "done", "interrupted", "failed"]
-    error: str | None
-    p: Share
-    margin: Annotated[Number, says("More than this is worse: 0.05 is 5 %")]
-    error_rate: Annotated[Share, says("The probability of a wrong answer but `worse`")]
-    error_rate_worse: Annotated[Share, says("The probability of a wrong `worse`")]
-    within_ns: Width
-    parameters: Anything
-    base_parameters: Anything
-    started: str
-    finished: str | None
-    answer: GateAnswer
-    pairs: Annotated[list[list[Width]], says("The percentile, and that of the base")]
-    spoiled: Annotated[Count, says("Pairs of which a run failed or is invalid")]
-    ratio: Annotated[Number | None, says("The median of the pairs' ratios to the base")]
-    low: Annotated[Number | None, says("The ratio is above it, at the error rate of `worse`")]
-    high: Number | None
-    runs: Texts
 
 
 Origin = Literal["program", "machine", "unclear"]

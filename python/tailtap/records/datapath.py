@@ -10,6 +10,7 @@ from tailtap.records.record import (
     Anything,
     Count,
     Cpu,
+    Extremes,
     InnerFile,
     Number,
     Open,
@@ -24,12 +25,9 @@ from tailtap.records.record import (
 )
 
 
-class Slip(Record, kw_only=True):
+class Slip(Extremes, kw_only=True, omit_defaults=False):
     """How late packets left the generator, in ns."""
 
-    min: Whole | None = None
-    mean: Number | None = None
-    max: Whole | None = None
     percentiles: list[Sequenced] = []
 
     def at(self, p: float) -> int | None:

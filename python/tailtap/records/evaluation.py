@@ -11,6 +11,7 @@ from msgspec import Meta
 from tailtap.records.record import (
     Count,
     Cpu,
+    Extremes,
     Notice,
     Number,
     Record,
@@ -505,14 +506,6 @@ class UndisturbedRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.u
     made: Annotated[str | None, says("What the tables beside it say, too")] = None
 
 
-class PartialLatency(Record, kw_only=True, omit_defaults=True):
-    """The latency of results of others in short, in ns, as far as these say it."""
-
-    min: Whole | None = None
-    mean: Number | None = None
-    max: Whole | None = None
-
-
 class PartialEvaluation(
     Record, kw_only=True, omit_defaults=True, tag_field="schema", tag="tailtap.partial-evaluation/1"
 ):
@@ -526,7 +519,7 @@ class PartialEvaluation(
             "and `errors_timed`, the most of them that may be among the latencies"
         ),
     ]
-    latency_ns: PartialLatency
+    latency_ns: Extremes
     bucket_ns: Width | None = None
     lacks: Annotated[Texts, says("The tables of an evaluation that are not known")]
     made: Annotated[str, says("What the tables beside it say, too")]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from tailtap.records.causes import CauseName
 from tailtap.records.evaluation import Percentile, WorstRecord
 from tailtap.records.record import Count, Cpu, Number, Record, Texts, Whole, says
 from tailtap.records.trace import By
 
 
-class LiveCause(Record, kw_only=True):
+class LiveCause(CauseName, kw_only=True):
     """What made packets late, of all that was explained so far: runs that are done, incidents, or a
     second now and then where there are none.
     """
 
-    cause: str
-    detail: str
     packets: Count
     delay_ns: Count
 

@@ -9,11 +9,11 @@ platform is not installed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from msgspec import field
 
-from tailtap.records.record import Count, CpuText, Notice, Number, Record, Share, Texts, Whole, says
+from tailtap.records.record import Count, CpuText, Record, Texts, Whole
 
 
 class Kernel(Record, kw_only=True):
@@ -176,66 +176,6 @@ class Booted(Boot, kw_only=True):
 
     via: str
     seconds: float
-
-
-NOISE = "noise.json"
-"""What `tailtap host noise` writes into a folder of results."""
-
-
-class NoisyCpu(Record, kw_only=True):
-    """One core, of which a loop read the clock."""
-
-    cpu: Count
-    elapsed_ns: Count
-    reads: Count
-    least_ns: Count
-    gaps: Count
-    gap_ns: Count
-    unkept: Annotated[Count, says("Gaps of which nothing but their sum is known")]
-    median_ns: Annotated[Count | None, says("Of the gaps, as are the next two")]
-    p99_ns: Count | None
-    worst_ns: Count | None
-
-
-class NoiseCause(Record, kw_only=True):
-    """What had the cores in their gaps."""
-
-    cause: str
-    detail: str
-    gaps: Count
-    ns: Count
-    worst_ns: Count
-    share: Annotated[Share, says("Of the time of all cores")]
-
-
-class NoisePart(Record, kw_only=True):
-    """A part of a gap."""
-
-    cause: str
-    detail: str
-    ns: Count
-
-
-class WorstGap(Record, kw_only=True):
-    """One of the longest gaps."""
-
-    cpu: Count
-    start_ns: Annotated[Count, says("By the kernel's monotonic clock")]
-    ns: Count
-    parts: list[NoisePart]
-
-
-class NoiseRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.noise/1"):
-    """``noise.json``, and what ``tailtap host noise --json`` prints."""
-
-    above_ns: Count
-    boot_id: str
-    kernel: str
-    cpus: list[NoisyCpu]
-    causes: list[NoiseCause]
-    named: Annotated[Number | None, says("The share of the gaps' time that has a cause")]
-    worst: list[WorstGap]
-    warnings: list[Notice]
 
 
 Virtualization = Literal["none", "container", "machine"]

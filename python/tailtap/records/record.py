@@ -111,6 +111,14 @@ class Sequenced(Record, kw_only=True):
     value: Whole
 
 
+class Extremes(Record, kw_only=True, omit_defaults=True):
+    """The least, the mean and the most of anything, as far as they are known."""
+
+    min: Whole | None = None
+    mean: Number | None = None
+    max: Whole | None = None
+
+
 def tag_of(kind: type[Record]) -> str:
     """What a record says as its `schema`."""
     return str(kind.__struct_config__.tag)

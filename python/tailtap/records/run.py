@@ -19,7 +19,7 @@ from tailtap.records.record import (
     Number,
     Open,
     Record,
-    Share,
+    Sequenced,
     Texts,
     Whole,
     Width,
@@ -290,11 +290,9 @@ class HostClocks(Record, kw_only=True, omit_defaults=True):
     timestamper: HostClock | None = None
 
 
-class Quantile(Record, kw_only=True):
+class Quantile(Sequenced, kw_only=True):
     """A percentile of a part of a run's packets."""
 
-    p: Share
-    value: Whole
     above: Count
     supported: bool
     """Whether ten packets or more are above it."""

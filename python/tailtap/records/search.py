@@ -1,10 +1,14 @@
-"""A search for the highest rate: ``search.json``. Rates are pkt/s, losses shares."""
+"""Campaigns that record their course: a search, an improvement, one side against another.
+
+Rates are pkt/s, losses shares, latencies ns.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from tailtap.records.causes import CauseName
+from tailtap.records.compare import GateAnswer
 from tailtap.records.experiment import ExperimentRecord
 from tailtap.records.printed import Left
 from tailtap.records.record import (
@@ -29,6 +33,17 @@ the search ended.
 
 
 Ended = Literal["done", "failed", "interrupted"]
+
+
+class Course(Record, kw_only=True):
+    """What every campaign of this kind records of itself."""
+
+    name: str
+    status: Literal["running"] | Ended
+    error: str | None
+    parameters: Annotated[Anything, says("Those of the experiment, with the first of what varies")]
+    started: str
+    finished: str | None
 
 
 class SearchSettings(Record, kw_only=True, rename={"low": "from", "high": "to"}):
@@ -105,16 +120,10 @@ class TrialRow(Record, kw_only=True):
         return self.achieved_rate * (1 - self.loss)
 
 
-class SearchRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.search/1"):
+class SearchRecord(Course, kw_only=True, tag_field="schema", tag="tailtap.search/1"):
     """``search.json``; while the search is running, without answers."""
 
-    name: str
-    status: Literal["running"] | Ended
-    error: str | None
     settings: SearchSettings
-    parameters: Annotated[Anything, says("Those of the experiment, with the first of what varies")]
-    started: str
-    finished: str | None
     answers: list[SearchAnswer]
     trials: list[TrialRow]
 
@@ -130,7 +139,6 @@ class SearchedRecord(SearchRecord, kw_only=True, tag_field="schema", tag="tailta
 
 Effect = Literal["helps", "no effect", "harms", "not shown"]
 Stopped = Literal["holds", "nothing left", "time over"]
-Status = Literal["running", "done", "interrupted", "failed"]
 
 
 class ImproveSettings(Record, kw_only=True):
@@ -158,11 +166,9 @@ class Measured(Record, kw_only=True):
     runs: Count
 
 
-class FoundCause(Record, kw_only=True):
+class FoundCause(CauseName, kw_only=True):
     """A cause of late packets."""
 
-    cause: str
-    detail: str
     share: Share
     knobs: Texts
 
@@ -201,20 +207,14 @@ class KnobTrial(Record, kw_only=True):
     runs: Texts
 
 
-class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.improve/1"):
+class ImproveRecord(Course, kw_only=True, tag_field="schema", tag="tailtap.improve/1"):
     """``improve.json``, which ``tailtap improve --json`` prints, too."""
 
-    name: str
-    status: Status
-    error: str | None
     requirement: str
     p: Share
     settings: ImproveSettings
-    parameters: Anything
     purpose: str
     seed: Count = 0
-    started: str
-    finished: str | None
     stopped: Stopped | None
     answer: Annotated[Answer, says("Of the requirement, with all that was kept")]
     stages: list[Stage]
@@ -222,3 +222,22 @@ class ImproveRecord(Record, kw_only=True, tag_field="schema", tag="tailtap.impro
     left: list[Left]
     kept: Annotated[Texts, says("The knobs that helped, in this order")]
     applied: Annotated[bool, says("Whether they stay set on this machine")]
+
+
+class AgainstRecord(Course, kw_only=True, tag_field="schema", tag="tailtap.against/1"):
+    """``against.json``, which ``tailtap run --against --json`` prints, too."""
+
+    base: str
+    p: Share
+    margin: Annotated[Number, says("More than this is worse: 0.05 is 5 %")]
+    error_rate: Annotated[Share, says("The probability of a wrong answer but `worse`")]
+    error_rate_worse: Annotated[Share, says("The probability of a wrong `worse`")]
+    within_ns: Width
+    base_parameters: Anything
+    answer: GateAnswer
+    pairs: Annotated[list[list[Width]], says("The percentile, and that of the base")]
+    spoiled: Annotated[Count, says("Pairs of which a run failed or is invalid")]
+    ratio: Annotated[Number | None, says("The median of the pairs' ratios to the base")]
+    low: Annotated[Number | None, says("The ratio is above it, at the error rate of `worse`")]
+    high: Number | None
+    runs: Texts

@@ -16,7 +16,7 @@ from tailtap.records.record import (
     says,
 )
 from tailtap.records.run import Row, Status
-from tailtap.records.verdict import ClaimRow
+from tailtap.records.verdict import Claim, ClaimRow
 
 SITE = "site.json"
 SUMS = "SHA256SUMS"
@@ -157,14 +157,10 @@ class RepeatedStep(Record, kw_only=True):
     findings: list[Finding]
 
 
-class ClaimAnswer(Record, kw_only=True):
+class ClaimAnswer(Claim, kw_only=True):
     """A claim: what was published, and what is found."""
 
-    id: str
-    says: str
-    test: str
     answer: Answer
-    reason: str
     published: ClaimRow
     again: Annotated[ClaimRow, says("What its runs show when they are judged again")]
     here: Annotated[ClaimRow | None, says("What runs here show; null where none were made")] = None

@@ -30,19 +30,17 @@ class StationarityRow(Record, kw_only=True):
 
 
 class Shape(Record, kw_only=True):
-    """The shape of a tail with its 95 % interval."""
+    """A parameter of a tail with its 95 % interval."""
 
     value: Number
     low: Number | None
     high: Number | None
 
 
-class LevelRecord(Record, kw_only=True):
+class LevelRecord(Shape, kw_only=True):
     """What is exceeded once in so many packets, with its 95 % interval."""
 
     packets: Number
-    value: Number
-    low: Number | None
     high: Annotated[Number | None, says("Null where nothing bounds the level from above")]
 
     def widened(self, ns: int) -> LevelRecord:
@@ -74,23 +72,28 @@ class LevelCheck(Record, kw_only=True):
     ]
 
 
-class ThresholdRecord(Record, kw_only=True):
-    """One threshold, and the fit above it."""
+class FittedAbove(Record, kw_only=True):
+    """A threshold, and what both methods say of the fit above it."""
 
     threshold: str
     percentile: Number | None
     latency_ns: Number | None
     exceedances: Count
-    bursts: Count | None
-    extremal_index: Number | None
-    run_length: Count | None
-    xi: Shape | None
     sigma_ns: Number | None
     limit_ns: Annotated[
         Number | None, says("What no packet exceeds; null of a tail without an end")
     ]
-    anderson_darling: GoodnessRecord | None
     jensen_shannon: Number | None
+
+
+class ThresholdRecord(FittedAbove, kw_only=True):
+    """One threshold, and the fit above it."""
+
+    bursts: Count | None
+    extremal_index: Number | None
+    run_length: Count | None
+    xi: Shape | None
+    anderson_darling: GoodnessRecord | None
     check: LevelCheck | None
     refused: Annotated[bool, says("A diagnostic failed: nothing is predicted from it")]
     flags: list[Notice]
@@ -152,18 +155,11 @@ class BlockMaxima(Record, kw_only=True):
     level: LevelRecord | None
 
 
-class PapersThreshold(Record, kw_only=True):
+class PapersThreshold(FittedAbove, kw_only=True):
     """The published method at one threshold."""
 
-    threshold: str
-    percentile: Number | None
-    latency_ns: Number | None
-    exceedances: Count
     xi: Number | None
-    sigma_ns: Number | None
-    jensen_shannon: Number | None
     level_ns: Number | None
-    limit_ns: Number | None
     bounded: bool | None
     packets_above: Count | None
     bursts_above: Count | None

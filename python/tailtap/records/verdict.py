@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from tailtap.base.seen import Seen
-from tailtap.records.record import Anything, Count, Number, Record, Share, Texts, says
+from tailtap.records.record import Anything, Count, Notice, Number, Record, Share, Texts, says
 
 Held = Literal["held", "not shown", "contradicted"]
 """Whether runs show what a claim says: yes, they cannot tell, or they show that it is wrong."""
@@ -27,14 +27,19 @@ class ClaimEvidence(Record, kw_only=True):
     high: Number | None = None
 
 
-class ClaimRow(Record, kw_only=True):
-    """A claim, and what is shown of it."""
+class Claim(Record, kw_only=True):
+    """A claim, and why it is answered as it is."""
 
     id: str
     says: str
     test: str
-    answer: Held
     reason: str
+
+
+class ClaimRow(Claim, kw_only=True):
+    """A claim, and what is shown of it."""
+
+    answer: Held
     compares: Annotated[bool, says("Whether it holds configurations against each other")]
     evidence: list[ClaimEvidence]
 
@@ -67,12 +72,10 @@ class VerdictRow(Record, kw_only=True):
     runs: list[RunFinding]
 
 
-class RunNotice(Record, kw_only=True):
+class RunNotice(Notice, frozen=True, kw_only=True):
     """A warning about a run."""
 
     run: str
-    code: str
-    message: str
 
 
 class VerdictRecord(Seen, Record, kw_only=True, tag_field="schema", tag="tailtap.verdict/1"):

@@ -35,8 +35,9 @@ from tailtap.base.errors import InputError, OfAnotherKind
 from tailtap.base.files import opened, sync
 from tailtap.base.foreign import open_file, parse_json, storable
 from tailtap.base.units import format_rate
+from tailtap.records.causes import NOISE, NoiseRecord
 from tailtap.records.compare import AddedRecord
-from tailtap.records.machine import NOISE, Environment, NoiseRecord
+from tailtap.records.machine import Environment
 from tailtap.records.record import mark, read
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from tailtap.measure.beside import Beside, other_measurements
 from tailtap.measure.campaign import Campaign
 from tailtap.measure.live import explained
 from tailtap.measure.pairs import TAIL_LOST_NS, Made, Pairs, Question, begun
-from tailtap.records.compare import AgainstRecord
 from tailtap.records.record import read
-from tailtap.records.warnings import is_valid, notices
+from tailtap.records.search import AgainstRecord
+from tailtap.records.warnings import is_valid
 
 PROGRAM = """
 import contextlib, os, signal, sys
@@ -245,9 +245,9 @@ def test_a_measurement_under_way_is_named_by_its_process(tmp_path: Path) -> None
         [sentence] = seen.sentences
         assert sentence.startswith(f"process {other.pid} of tailtap is measuring on this machine")
         [warning] = other_measurements(Beside([], []), seen)
-        assert warning["code"] == "other-measurement"
-        assert f"process {other.pid} " in warning["message"]
-        assert is_valid(notices([warning]))
+        assert warning.code == "other-measurement"
+        assert f"process {other.pid} " in warning.message
+        assert is_valid([warning])
     # It changed nothing, so nothing is left of it.
     assert Beside.look(tmp_path) == Beside([], [])
     assert other_measurements(Beside([], []), Beside([], [])) == []

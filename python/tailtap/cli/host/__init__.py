@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tailtap.base.units import ranges
 from tailtap.cli.command import Decorator, Function, known, together
 
 if TYPE_CHECKING:
@@ -94,8 +95,6 @@ def purpose_options(function: Function) -> Function:
 
 def sentence(purpose: Purpose) -> str:
     """The purpose in words."""
-    from tailtap.base.units import ranges
-
     cores = f"CPU {ranges(purpose.cpus)}" if purpose.cpus else "no CPU of its own"
     rest = ranges(purpose.housekeeping)
     return f"{purpose.role}: the device on {cores}, everything else on CPU {rest}"

@@ -16,7 +16,7 @@ from tailtap.cli.terminal import say, unless, warn, warn_of
 
 if TYPE_CHECKING:
     from tailtap.host.knobs.tree import Purpose, Tree
-    from tailtap.records.machine import NoiseRecord
+    from tailtap.records.causes import NoiseRecord
     from tailtap.records.printed import AuditRecord, AuditRow, RevertRecord
 
 
@@ -251,7 +251,7 @@ def noise(
 
     from tailtap.base.files import write_json
     from tailtap.measure.noise import noise as watch
-    from tailtap.records.machine import NOISE
+    from tailtap.records.causes import NOISE
     from tailtap.records.record import as_json
 
     unless(quiet)(f"noise: reading the clock on CPUs {ranges(cpus)} for {format_time(lasts)}")

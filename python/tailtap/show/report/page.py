@@ -32,7 +32,7 @@ from tailtap.analysis.runs.text import count_text, date_text
 from tailtap.analysis.verdict.runs import judge_experiment, required_by, required_percentiles
 from tailtap.base.document import load
 from tailtap.base.errors import InputError
-from tailtap.records.machine import NOISE, NoiseRecord
+from tailtap.records.causes import NOISE, NoiseRecord
 from tailtap.records.record import R, read_if_there
 from tailtap.records.search import ImproveRecord, SearchRecord
 from tailtap.records.verdict import ClaimRow, VerdictRow

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tailtap.analysis.evaluation.values import label
 from tailtap.base.errors import Check
 from tailtap.base.units import format_count, format_rate, format_share, format_time
+from tailtap.records.causes import NoiseRecord
 from tailtap.records.datapath import RateAsked, RatesRecord
 from tailtap.records.interrupts import InterruptsRun, OffsetRow
-from tailtap.records.machine import NoiseRecord
 from tailtap.show.sections import (
     COUNT,
     RATE,

@@ -20,7 +20,7 @@ from tailtap.analysis.evaluation.values import (
 )
 from tailtap.base.errors import InputError
 from tailtap.base.units import FRAMING
-from tailtap.records.evaluation import PartialLatency
+from tailtap.records.record import Extremes
 
 HISTOGRAM = re.compile(r"hist[^/]*_run\d+\.csv")
 THROUGHPUT = re.compile(r"throughput[^/]*_run\d+\.log")
@@ -67,14 +67,14 @@ def partial_of(pair: Pair) -> Partial:
         "histogram": tables.table("histogram", histogram.edges, histogram.counts),
     }
     mean = float((values.astype(float) * counts).sum() / packets)
-    latency = PartialLatency(min=int(values[0]), mean=mean, max=int(values[-1]))
+    latency = Extremes(min=int(values[0]), mean=mean, max=int(values[-1]))
     return Partial.of("unknown", {"matched": packets}, found, latency, BUCKET_NS)
 
 
 def with_totals(found: Partial | None, totals: Mapping[str, int]) -> Partial:
     """The same with the counts of a log, of which it knows none."""
     if found is None:
-        return Partial.of("unknown", totals, {}, PartialLatency())
+        return Partial.of("unknown", totals, {}, Extremes())
     record = found.record
     counts = {**totals, **record.counts}
     return Partial.of(record.key, counts, found.tables, record.latency_ns, record.bucket_ns)

@@ -17,8 +17,7 @@ from tailtap.analysis.evaluation.partial import Partial
 from tailtap.analysis.evaluation.values import DEFAULT, papers, percentiles_of
 from tailtap.base.foreign import TABLE_BYTES, files_below, open_file, read_bytes, storable
 from tailtap.base.units import exact_rate
-from tailtap.records.evaluation import PartialLatency
-from tailtap.records.record import Notice
+from tailtap.records.record import Extremes, Notice
 from tailtap.records.run import RunRecord
 from tailtap.results.importers.importable import DAMAGED, Content, record_of
 from tailtap.results.importers.published import UNREADABLE
@@ -88,7 +87,7 @@ class ToolRun:
             "ingress": found.sent,
             "egress": found.total,
         }
-        latency = PartialLatency(min=found.minimum, mean=found.mean, max=found.maximum)
+        latency = Extremes(min=found.minimum, mean=found.mean, max=found.maximum)
         return Content(Partial.of(self.tool, counts, tables, latency, width))
 
     @property
