@@ -211,10 +211,8 @@ def results(out: Path) -> dict[str, Any]:
 
 def unfinished(world: World) -> list[str]:
     """The measurements that are yet to be made."""
-    there = {}
-    if (world.out / "runs").is_dir():
-        there = {run.slug: run for run in read_runs(world.out).runs if run.evaluation}
-    return [one.slug for one in world.plan if not {flow.slug for flow in one.group} <= there.keys()]
+    done = {path.name for path in world.out.glob("runs/*") if RunFolder(path).done}
+    return [one.slug for one in world.plan if not {flow.slug for flow in one.group} <= done]
 
 
 def consistent(world: World) -> None:
