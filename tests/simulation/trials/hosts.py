@@ -104,11 +104,11 @@ def run(draw: Draw, _: Path) -> None:
     assert found is not None and found.dut is not None
     slewed = [role for role in ("stamps", "dut") if f"{role} is slewed" in draw.features]
     unsteady = len(slewed) + (slewed[:1] == ["stamps"] and "generator" in machines)
-    assert [one["code"] for one in warnings] == ["clock-unsteady"] * (unsteady + steps), warnings
+    assert [one.code for one in warnings] == ["clock-unsteady"] * (unsteady + steps), warnings
     if "generator" in machines:
         assert found.generator == found.timestamper == HostClock(timekeeping=stamps.rates[-1])
     if steps:
-        assert any("of the dut stepped" in one["message"] for one in warnings)
+        assert any("of the dut stepped" in one.message for one in warnings)
         assert found.dut.ahead_ns is None
         return
     told = found.dut
