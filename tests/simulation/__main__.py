@@ -18,14 +18,16 @@ from tests.simulation.trial import Case, Tally, Trial, added, shrunk, wrong_rate
 from tests.simulation.trials import TRIALS
 
 
-def tried(trial: Trial, seed: int, without: frozenset[str], scale: float) -> tuple[Tally, str]:
-    """The tally of one seed, and how the smallest case of it fails, if it does."""
+def tried(trial: Trial, seed: int, without: frozenset[str], scale: float) -> tuple[Tally, bool]:
+    """The tally of one seed, and whether it failed; if so, how the smallest case of it does is
+    printed at once.
+    """
     case = Case(trial, seed, without, scale)
     _, tally, failure = case.tried()
-    if failure is None:
-        return tally, ""
-    smallest, failure = shrunk(case)
-    return tally, f"{failure}repeat with: {smallest.command()}\n"
+    if failure is not None:
+        smallest, failure = shrunk(case)
+        print(f"{failure}repeat with: {smallest.command()}\n", flush=True)
+    return tally, failure is not None
 
 
 def seeds_of(words: Iterable[str]) -> Iterator[int]:
@@ -55,14 +57,15 @@ def main() -> None:
             began = time.monotonic()
             once = partial(tried, trial, without=frozenset(chosen.without), scale=chosen.scale)
             found = list(processes.map(once, seeds, chunksize=4))
-            failures = [failure for _, failure in found if failure]
             tally = added(tally for tally, _ in found)
-            failures += wrong_rates(trial, tally)
-            wrong += len(failures)
-            print(*failures, sep="\n", end="" if not failures else "\n")
+            rates = wrong_rates(trial, tally)
+            print(*rates, sep="\n", end="\n" * bool(rates))
+            failures = sum(failed for _, failed in found) + len(rates)
+            wrong += failures
             took = time.monotonic() - began
             held = ", ".join(f"{name} {right}/{of}" for name, (right, of) in tally.items())
-            print(f"{trial.name}: {len(seeds)} seeds, {len(failures)} failures, {took:.1f} s", held)
+            said = f"{trial.name}: {len(seeds)} seeds, {failures} failures, {took:.1f} s"
+            print(said, held, flush=True)
     sys.exit(1 if wrong else 0)
 
 
