@@ -6,6 +6,7 @@ tailtap runs inside of it, as it would on such a machine.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,10 +224,8 @@ def test_cards_are_put_back_after_a_kill_at_any_step(guest: GuestHost) -> None:
     assert [len(steps) for steps in tried] == [20, 20, 15, 10]
 
 
-def test_dpdk_in_a_container_drives_cards_as_the_check_foresaw(
-    guest: GuestHost, tmp_path: Path
-) -> None:
-    """As the papers' experiments at their own scale do."""
+def test_dpdk_in_a_container_drives_cards(guest: GuestHost, tmp_path: Path) -> None:
+    """As the papers' experiments at their own scale do, which test_papers_testbed.py plans."""
     require("dpdk-l2fwd")
     guest.run(["sh", "-c", MOUNT])
     text = EXPERIMENT.format(forwarder="dpdk-l2fwd", options="{driver: vfio-pci}")
@@ -235,17 +234,44 @@ def test_dpdk_in_a_container_drives_cards_as_the_check_foresaw(
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
     assert made["forwarder"]["driver"] == "vfio-pci"
-    check = [*TAILTAP, "run", "/root/contained.yaml", "--check", "--json"]
-    before = state(guest)
-    foreseen = json.loads(guest.run(check, seconds=SECONDS).stdout)
-    assert (foreseen["can_run"], foreseen["problems"]) == (True, [])
-    wrong = [*check, "--set", "dut.ports=[eth1, lo]"]
-    [row] = json.loads(guest.run(wrong, check=False, seconds=SECONDS).stdout)["runs"]
-    assert [found["message"].split(":")[0] for found in row["problems"]] == [
-        "lo is not Ethernet",
-        "lo is no network card",
-    ]
-    assert state(guest) == before
+
+
+CORES = """\
+name: cores
+dut:
+  cpus: [1, 2]
+  ports: [eth0, eth3]
+  forwarder: {dpdk-l3fwd: {driver: vfio-pci, cpu_per_port: true, memory: 512 MiB}}
+tap: {ports: [eth1, eth2]}
+traffic: {rate: 100 pkt/s, duration: 4 s, warm_up: 0 s, cpu: 0, bidirectional: true}
+"""
+WATCHED = """
+while sleep 2; do
+    for thread in /proc/$(pidof dpdk-l3fwd)/task/*; do
+        grep Cpus_allowed_list $thread/status; cut -d ' ' -f 14 $thread/stat
+    done >> /root/cores.threads
+done 2> /dev/null & watching=$!
+"$@"
+status=$?
+kill $watching
+exit $status
+"""
+"""Where the threads of a program may run, and how long they did, in ticks."""
+
+
+def test_each_port_of_l3fwd_has_a_core_of_its_own(guest: GuestHost, tmp_path: Path) -> None:
+    """Packets in both directions pass, so that both cores forward."""
+    require("dpdk-l3fwd")
+    watched = ["sh", "-c", WATCHED, "watched", *TAILTAP]
+    made = run(guest, tmp_path, "cores", CORES, 4 * SECONDS, watched)
+    assert [one["status"] for one, _ in made] == ["done", "done"], made
+    assert [[row["id"] for row in found] for _, found in made] == [list(range(PACKETS))] * 2
+    told = guest.run(["cat", "/root/cores.threads"]).stdout
+    threads = dict(re.findall(r":\t(\S+)\n([0-9]+)", told))
+    assert {cpus for cpus, ticks in threads.items() if int(ticks) > 100} == {"1", "2"}, threads
+    log = guest.run(["sh", "-c", "cat /root/cores/runs/001-*/forwarder.log"]).stdout
+    polled = re.findall(r"lcoreid=(.) portid=(.)", log)
+    assert sorted(polled) == [("0", "0"), ("1", "1")]
 
 
 OWN = """\

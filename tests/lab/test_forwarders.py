@@ -47,6 +47,7 @@ FORWARDERS: dict[str, tuple[str, str, Sequence[int]]] = {
     "ovs-dpdk": ("ovs-dpdk", "{huge_pages: false}", [1]),
     "suricata": ("suricata", "{}", [1]),
     "suricata-dpdk": ("suricata", "{mode: dpdk}", [0, 1]),
+    "suricata-dpdk-af_xdp": ("suricata", "{mode: dpdk, driver: af_xdp}", [0, 1]),
     "external": (
         "external",
         "{command: '%(tailtap)s forward {ingress} {egress} --cpu {cpu}'}",

@@ -23,7 +23,8 @@ STATE = """
 for n in 0 1 2 3; do
     readlink /sys/class/net/eth$n/device/driver
     cat /sys/class/net/eth$n/mtu /sys/class/net/eth$n/flags /sys/class/net/eth$n/address
-    cat /sys/class/net/eth$n/threaded /sys/class/net/eth$n/queues/rx-*/rps_cpus
+    # Drivers may show more queues than they use until the card is up.
+    cat /sys/class/net/eth$n/threaded /sys/class/net/eth$n/queues/rx-[0-2]/rps_cpus
     for irq in /sys/class/net/eth$n/device/msi_irqs/*; do
         # One that was never requested, as after another driver had the card, goes anywhere near it.
         case $n in 1) near=0-1 ;; 2 | 3) near=2 ;; *) near=0-2 ;; esac

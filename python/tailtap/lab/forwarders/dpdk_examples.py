@@ -148,7 +148,8 @@ class L3fwdOptions(ExampleOptions):
     cpu_per_port: bool = Field(
         default=False,
         description="Whether each port is polled on a CPU of its own, the first two of dut.cpus. "
-        "Each port needs two queues to send by, which cards have, and links of the lab have not.",
+        "Each port needs two queues to send by, which cards have, and links of the lab have not. "
+        "CPUs of two NUMA nodes have tables of 128 MiB on each: memory: 512 MiB.",
         examples=[True],
     )
 

@@ -1,7 +1,8 @@
 """`suricata`: the intrusion prevention system Suricata 7, inline between the two ports.
 
 Packets come in at one port, are decoded, tracked as flows and matched against rules, and leave
-through the other unless a rule drops them: by AF_PACKET sockets, or by DPDK.
+through the other unless a rule drops them: by AF_PACKET sockets, or by DPDK. What Suricata itself
+does with AF_XDP is listening: its own mode of that name has no `copy-mode`.
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ class Suricata(Plain):
     summary = "The intrusion prevention system Suricata 7, between the ports (layers 2 to 7)."
     documentation = (
         "Each port has a worker thread on each of the DuT's CPUs, and the kernel shares flows out "
-        "to them. In the mode dpdk a port has one, and two CPUs are needed. Needs `make "
+        "to them. In the mode dpdk a port has one, and two CPUs are needed. By AF_XDP Suricata "
+        "itself forwards nothing; DPDK does (`driver: af_xdp`). Needs `make "
         "forwarders`. Ready within 60 s: it compiles all rules first."
     )
     Options: type[BaseModel] = SuricataOptions
