@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from card_runs import (
-    BOTH,
+    BY_KERNEL,
     EXPERIMENT,
     IN_DRIVER,
     PACKETS,
@@ -58,15 +58,15 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
 
 
 @pytest.fixture(scope="module")
-def both(
+def kernel(
     guest: GuestHost, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[dict[str, Any], Any]]:
-    """Runs by the kernel and one by DPDK, in one experiment: tailtap takes long to start."""
-    return run(guest, tmp_path_factory.mktemp("both"), "both", BOTH)
+    """A run by the kernel that several tests look at: tailtap takes long to start."""
+    return run(guest, tmp_path_factory.mktemp("kernel"), "kernel", BY_KERNEL)
 
 
-def test_the_kernel_redirects_between_cards(both: list[tuple[dict[str, Any], Any]]) -> None:
-    made, found = both[1]
+def test_the_kernel_redirects_between_cards(kernel: list[tuple[dict[str, Any], Any]]) -> None:
+    made, found = kernel[0]
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
     cards = made["platform"]["cards"]
@@ -80,9 +80,9 @@ def test_the_kernel_redirects_between_cards(both: list[tuple[dict[str, Any], Any
 
 
 def test_interrupts_come_where_the_experiment_says(
-    guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
+    guest: GuestHost, kernel: list[tuple[dict[str, Any], Any]]
 ) -> None:
-    made, _ = both[1]
+    made, _ = kernel[0]
     # eth1 is on node 0, whose CPU 0 does the housekeeping, and eth2 on node 1.
     assert [came(made, port) for port in ("tt-in", "tt-out")] == [{1}, {2}]
     assert "interrupts-elsewhere" not in {row["code"] for row in made["warnings"]}
@@ -131,9 +131,9 @@ def test_a_program_in_the_driver_works_where_its_card_interrupts(
 
 
 def test_threads_of_a_card_poll_it(
-    guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
+    guest: GuestHost, kernel: list[tuple[dict[str, Any], Any]]
 ) -> None:
-    made, found = both[1]
+    made, found = kernel[0]
     assert made["status"] == "done", made["error"]
     assert [row["id"] for row in found] == list(range(PACKETS))
     assert made["nodes"][2]["placement"] == {"irq": "node", "napi": "threads"}
@@ -142,19 +142,6 @@ def test_threads_of_a_card_poll_it(
     _, woken, run = thread
     assert woken > 50
     assert run == [0, [0, 1, 2]]
-
-
-def test_dpdk_drives_cards_by_vfio_and_they_come_back(
-    guest: GuestHost, both: list[tuple[dict[str, Any], Any]]
-) -> None:
-    require("testpmd")
-    made, found = both[0]
-    assert made["status"] == "done", made["error"]
-    assert [row["id"] for row in found] == list(range(PACKETS))
-    assert made["forwarder"]["driver"] == "vfio-pci"
-    assert "work-elsewhere" not in {row["code"] for row in made["warnings"]}
-    log = guest.run(["sh", "-c", "cat /root/both/runs/001-*/forwarder.log"]).stdout
-    assert "Probe PCI driver: net_e1000_em" in log
 
 
 IMPOSSIBLE = {
@@ -172,7 +159,7 @@ IMPOSSIBLE = {
 
 
 def test_what_the_cards_cannot_do_is_refused_in_one_line(guest: GuestHost) -> None:
-    text = BOTH.partition("cases")[0]
+    text = BY_KERNEL.partition("cases")[0]
     guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/one.yaml"], stdin=text)
     before = state(guest)
     calls = []

@@ -43,13 +43,12 @@ cat /proc/sys/vm/nr_hugepages
 ip netns list
 """
 SECONDS = 30.0
-BOTH = """\
-name: both
+BY_KERNEL = """\
+name: kernel
 dut: {cpus: [1], ports: [eth1, eth2]}
 tap: {ports: [eth0, eth3]}
 traffic: {rate: 200 pkt/s, duration: 2 s, warm_up: 0 s, cpu: 0}
 cases:
-- {dut.forwarder: {testpmd: {driver: vfio-pci}}, dut.irq: core, dut.napi: softirq}
 - {dut.forwarder: tc-mirred, dut.irq: node, dut.napi: threads}
 """
 IN_DRIVER = """\

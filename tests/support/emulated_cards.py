@@ -49,7 +49,7 @@ COMMAND_LINE = (
 each time sleeps for ever then; one that ticks sleeps a tick longer. And programs may read registers
 of cards that drivers have."""
 MACHINE = ["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "3G"]
-MACHINE += ["-smp", str(CPUS), "-device", "intel-iommu"]
+MACHINE += ["-device", "intel-iommu"]
 NODES = {0: ("0-1", "2G"), 1: ("2", "1G")}
 """The CPUs and the memory of each NUMA node."""
 QUIET = ["-nodefaults", "-no-reboot", "-display", "none"]
@@ -139,14 +139,43 @@ def machine_with_cards(
     """It runs commands, and sees this machine's files, read-only under an overlay; `image` is its
     kernel as `dut.kernel` names it, which uses the `iommu` or not.
     """
+    words = [*_nodes(), *_cards(cables), "-smp", str(CPUS)]
+    with emulated_machine(folder, words, NAMES, CPUS, image, iommu=iommu) as guest:
+        yield guest
+
+
+@contextlib.contextmanager
+def emulated_machine(
+    folder: Path,
+    words: Sequence[str],
+    set_up: str,
+    cpus: int,
+    image: str = "vanilla",
+    *,
+    iommu: bool = True,
+    beside: Sequence[str] = (),
+) -> Iterator[GuestHost]:
+    """One with so many CPUs and what the `words` say to QEMU, once it is `set_up` by a shell.
+
+    The command `beside` starts another one elsewhere.
+    """
     if not EMULATOR.exists():
         pytest.skip("no emulator of igb cards is here: run `make emulator`")
+    debian = kernel(image)
     for boot in range(1, BOOTS + 1):
         place = folder / str(boot)
         place.mkdir()
+        initramfs = place / "initramfs"
+        guest_line.write(initramfs, debian, {"links": "", "mtu": "1500", "cpus": "0"})
+        # Programs in it have their time limits: tests beside it wait for it, not it for them.
+        command = [*beside, "setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10"]
+        command += [str(EMULATOR), *MACHINE, *QUIET, *FILES, *_socket(place), *words]
+        command += ["-kernel", str(debian.image), "-initrd", str(initramfs)]
+        command += ["-append", f"{COMMAND_LINE} intel_iommu={'on' if iommu else 'off'}"]
+        command += ["-serial", f"file:{place / 'console.log'}"]
         with contextlib.ExitStack() as stack:
             try:
-                guest = stack.enter_context(_booted(place, cables, image, iommu))
+                guest = stack.enter_context(_booted(place, command, set_up, cpus))
             except (TimeoutError, MachineError):
                 if boot == BOOTS:
                     raise
@@ -156,17 +185,8 @@ def machine_with_cards(
 
 
 @contextlib.contextmanager
-def _booted(folder: Path, cables: Sequence[int], chosen: str, iommu: bool) -> Iterator[GuestHost]:
+def _booted(folder: Path, command: Sequence[str], set_up: str, cpus: int) -> Iterator[GuestHost]:
     """Such a machine whose CPUs all have their timers."""
-    debian = kernel(chosen)
-    image, console = folder / "initramfs", folder / "console.log"
-    guest_line.write(image, debian, {"links": "", "mtu": "1500", "cpus": "0"})
-    # Programs in it have their time limits: tests beside it wait for it, not it for them.
-    command = ["setpriv", "--pdeathsig", "KILL", "--", "nice", "-n", "-10", str(EMULATOR)]
-    command += [*MACHINE, *QUIET, *FILES, *_socket(folder), *_nodes(), *_cards(cables)]
-    command += ["-kernel", str(debian.image), "-initrd", str(image)]
-    command += ["-append", f"{COMMAND_LINE} intel_iommu={'on' if iommu else 'off'}"]
-    command += ["-serial", f"file:{console}"]
     with (
         (folder / "qemu.log").open("wb") as log,
         child(command, stdout=log, stderr=log) as running,
@@ -179,10 +199,10 @@ def _booted(folder: Path, cables: Sequence[int], chosen: str, iommu: bool) -> It
         guest = Emulated("cards", folder / "port", PATIENCE)
         try:
             guest.wait_until_up(deadline)
-            for cpu in range(CPUS):
+            for cpu in range(cpus):
                 guest.run(["taskset", "-c", str(cpu), "sleep", "0.1"], seconds=ALIVE_SECONDS)
             guest.run(["modprobe", "--all", "e1000e", "igb", "vfio-pci"])
-            guest.run(["sh", "-ec", NAMES])
+            guest.run(["sh", "-ec", set_up])
             yield guest
         finally:
             guest.close()

@@ -17,13 +17,12 @@ from tailtap.base.errors import InputError, MachineError
 from tailtap.base.proc import parse_stat
 from tailtap.base.schema import check_command, fill_in
 from tailtap.experiment.reading import read_experiment
-from tailtap.lab.forwarders import Setting, dpdk, ovs, routing
+from tailtap.lab.forwarders import Setting, ovs, routing
 from tailtap.lab.forwarders.dpdk_examples import (
     DRAIN,
     ExampleOptions,
     L3fwdOptions,
     built,
-    polled,
     routes,
 )
 from tailtap.lab.forwarders.rules import read_rules, read_set
@@ -34,7 +33,6 @@ from tailtap.lab.forwarders.suricata import (
     MANY,
     SuricataOptions,
     common,
-    dpdk_mode,
     many_rules,
     rejected_rules,
     with_rules,
@@ -54,8 +52,7 @@ def test_l3fwd_gets_a_route_for_every_address_of_the_flows() -> None:
     assert list(routes(flows, [], 4, 6)) == ["R2001:db8::/32 1"]
 
 
-def test_l3fwd_polls_on_one_cpu_or_each_port_of_a_card_on_its_own() -> None:
-    assert [polled(1), polled(2)] == ["(0,0,0),(1,0,0)", "(0,0,0),(1,0,1)"]
+def test_a_core_for_each_port_of_l3fwd_needs_cards() -> None:
     assert L3fwdOptions(driver="vfio-pci", cpu_per_port=True).cpu_per_port
     with pytest.raises(ValidationError, match="take driver vfio-pci"):
         L3fwdOptions(cpu_per_port=True)
@@ -73,11 +70,6 @@ def test_what_comes_in_at_the_other_port_leaves_by_the_first() -> None:
 def test_a_destination_that_is_a_source_too_is_a_destination() -> None:
     flows = [Flows(src="10.0.0.1", dst="10.0.0.1").ranges(4)]
     assert list(routes(flows, [], 4, 4)) == ["R10.0.0.1/32 1"]
-
-
-def test_logical_cores_lie_on_the_cpus_of_the_dut() -> None:
-    assert dpdk.lcores([3, 5]) == ["--lcores", "0@3,1@5"]
-    assert dpdk.lcores([3, 5], idle_main=True) == ["--lcores", "0@3,1@3,2@5"]
 
 
 def test_a_program_without_an_option_for_its_drain_time_is_refused(tmp_path: Path) -> None:
@@ -251,19 +243,6 @@ def test_open_vswitch_sends_each_way_by_its_ports() -> None:
         "in_port=2,actions=output:1",
         "in_port=3,actions=output:2",
     ]
-
-
-def test_suricatas_dpdk_gets_the_same_options_as_a_command_line() -> None:
-    devices = [("--vdev", "net_x0,iface=in"), ("--vdev", "net_x1,iface=out")]
-    ports = dpdk.Ports(["-v", "-m", "64", "--no-huge"], devices, ["net_x0", "net_x1"], {})
-    content = dpdk_mode(ports, 1500)["dpdk"]
-    assert content["eal-params"] == {
-        "v": "",
-        "m": "64",
-        "no-huge": "",
-        "vdev": ["net_x0,iface=in", "net_x1,iface=out"],
-    }
-    assert [port["interface"] for port in content["interfaces"]] == ["net_x1", "net_x0"]
 
 
 def test_values_stay_within_their_word() -> None:
