@@ -87,7 +87,7 @@ def test_a_generator_has_its_cards_for_the_run_and_no_longer(
 
 
 def test_cards_are_calibrated_and_are_as_they_were(guest: GuestHost) -> None:
-    """Each card goes to vfio-pci and back, and its clock is read."""
+    """Each card goes to vfio-pci and back, two have virtual functions, and clocks are read."""
     text = TESTBED % "eth0"
     guest.run(["sh", "-c", 'cat > "$1"', "write", "/root/cards.yaml"], stdin=text)
     words = ["calibrate", "/root/cards.yaml", "--rate", "200 pkt/s", "--length", "2 m", "--json"]
@@ -101,5 +101,5 @@ def test_cards_are_calibrated_and_are_as_they_were(guest: GuestHost) -> None:
         states.setdefault(check["area"], []).append(check["state"])
     assert states["cables"] == ["ok"] * 2, checks
     assert states["taps"] == ["ok"] * 2, checks
-    assert states["drivers and functions"] == ["ok"] * 6, checks
+    assert states["drivers and functions"] == ["ok"] * 8, checks
     assert "ok" in states["clocks of cards"], checks

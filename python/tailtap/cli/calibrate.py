@@ -16,6 +16,7 @@ from tailtap.cli.terminal import say, steps
         ("sudo tailtap calibrate lab.yaml --json > calibration.json", "a testbed, for the file"),
         ("sudo tailtap calibrate eth1 eth2 --length '2 m'", "two cards of this machine"),
         ("sudo tailtap calibrate lab.yaml --rate '100 kpkt/s'", "up to the rate of a measurement"),
+        ("sudo tailtap calibrate lab.yaml --boot", "boots of its hosts as well"),
     )
 )
 @click.argument(
@@ -35,6 +36,7 @@ from tailtap.cli.terminal import say, steps
     help="Who sends, as in `tailtap generate`.",
 )
 @click.option("--cpu", type=click.IntRange(min=0), help="The CPU that sends, on each host.")
+@click.option("--boot", is_flag=True, help="Boot each host that has `boot` first, once an image.")
 def calibrate(
     what: tuple[str, ...],
     length: int | None,
@@ -43,6 +45,7 @@ def calibrate(
     clocks: int,
     generator: str,
     cpu: int | None,
+    boot: bool,
     json: bool,
     quiet: bool,
 ) -> Answer:
@@ -51,7 +54,8 @@ def calibrate(
     Cables are checked by packets, also which fibre a splitter copies. Each cable then carries
     rising rates up to the line's: what its tap loses, and how late the generator sends. Stamps are
     compared with a known length, clocks of cards with each other. Cards on a PCI bus are handed
-    over to vfio-pci and back. Hosts are not rebooted.
+    over to vfio-pci and back, and have virtual functions made and removed. Hosts are rebooted with
+    --boot only.
 
     States are those of `tailtap doctor`: ok, poor, missing, untested, each with its number and the
     next step. Nothing may use the cards meanwhile. Exit status 0 when nothing is poor or missing, 1
@@ -71,7 +75,7 @@ def calibrate(
         raise InputError("give one testbed file, or two cards").at(" ".join(what))
     testbed = two_cards(*what) if len(what) == 2 else read_testbed(Path(what[0]))
     wanted = Wanted(
-        time / 1e9, rate, None if length is None else length / 1000, generator, cpu, clocks
+        time / 1e9, rate, None if length is None else length / 1000, generator, cpu, clocks, boot
     )
     checks = library(testbed, wanted, steps("calibrate", quiet=quiet))
     wrong = [one for one in checks if one.state in ("poor", "missing")]

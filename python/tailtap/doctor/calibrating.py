@@ -30,6 +30,8 @@ from tailtap.doctor.calibration import (
     of_tap,
 )
 from tailtap.doctor.clocks import judged as judged_clocks
+from tailtap.measure.boots import Wanted as Boot
+from tailtap.measure.testbed.boot.booting import booting_of
 from tailtap.measure.testbed.check import Heard, listened
 from tailtap.measure.testbed.lent import LentHost, lend
 from tailtap.measure.testbed.model import Cable, RoleMap, Socket, Testbed, senders_of
@@ -63,6 +65,8 @@ class Wanted:
     generator: str = "af_packet"
     cpu: int | None = None
     clocks_ns: int = 3_000_000_000
+    boot: bool = False
+    """Whether hosts are booted first."""
 
 
 def two_cards(one: str, other: str) -> Testbed:
@@ -80,11 +84,12 @@ def two_cards(one: str, other: str) -> Testbed:
 
 def calibrate(testbed: Testbed, wanted: Wanted, tell: Callable[[str], None]) -> list[Check]:
     """Every check of a testbed. `tell` is given what is at work. Leaves nothing behind."""
+    booted = list(_of_boots(testbed, tell)) if wanted.boot else []
     with contextlib.ExitStack() as stack:
         tell("reading clocks, lending cards")
         lent = dict(lend(testbed, stack, tell, wanted.clocks_ns))
         there = {name: one for name, one in lent.items() if isinstance(one, LentHost)}
-        checks = list(_of_hosts(testbed, lent))
+        checks = [*_of_hosts(testbed, lent, booted=wanted.boot), *booted]
         rows, came = listened(testbed, there)
         checks += map(of_cable, rows)
         loads: dict[Socket, list[Step]] = {}
@@ -253,7 +258,27 @@ class Bench:
         return Apart(found.counts.matched, middle, high - low, found.within_ns, kind)
 
 
-def _of_hosts(testbed: Testbed, lent: Mapping[str, LentHost | str]) -> Iterator[Check]:
+def _of_boots(testbed: Testbed, tell: Callable[[str], None]) -> Iterator[Check]:
+    """A boot of each host that the testbed file says how to boot, with each of its live images."""
+    for name, host in testbed.hosts.items():
+        if host.boot is None:
+            continue
+        for kernel in host.boot.images or (None,):
+            title = f"{name}: boot" + (f" of {kernel}" if kernel else "")
+            try:
+                booting = booting_of(testbed, name, tell)
+                assert booting is not None  # its host has the key
+                made = booting.boot(Boot(kernel, ""))
+            except TailtapError as error:
+                yield Check(HOSTS, title, "missing", str(error))
+            else:
+                found = f"Linux {made.release} by {made.via} in {made.seconds:g} s"
+                yield Check(HOSTS, title, "ok", found)
+
+
+def _of_hosts(
+    testbed: Testbed, lent: Mapping[str, LentHost | str], *, booted: bool
+) -> Iterator[Check]:
     """Who is there, and what can be done to a host that is not."""
     for name, host in testbed.hosts.items():
         one = lent[name]
@@ -272,13 +297,18 @@ def _of_hosts(testbed: Testbed, lent: Mapping[str, LentHost | str]) -> Iterator[
                 yield Check(HOSTS, f"{name}: power", "ok", found)
             except TailtapError as error:
                 yield Check(HOSTS, f"{name}: power", "missing", str(error))
-        way = "which has no boot" if host.boot is None else f"by {host.boot.via}"
-        remedy = f"`tailtap testbed boot LAB.yaml {name}` boots it" if host.boot else ""
-        yield Check(HOSTS, f"{name}: boot", "untested", f"it is not rebooted here ({way})", remedy)
+        if host.boot is None:
+            why = f"the testbed file has no hosts.{name}.boot"
+            yield Check(HOSTS, f"{name}: boot", "untested", why)
+        elif not booted:
+            why = f"it was not booted (by {host.boot.via})"
+            yield Check(HOSTS, f"{name}: boot", "untested", why, "boot it: --boot")
 
 
 def _of_cards(name: str, host: LentHost, tell: Callable[[str], None]) -> Iterator[Check]:
-    """Each card, and whether it can be handed over and comes back. Cards on no bus cannot."""
+    """Each card, and whether it can be handed over, and have virtual functions, and is as before.
+    Cards on no bus cannot.
+    """
     for card in host.cards:
         which, nic = f"{name}:{card}", host.lent.nics[card]
         mbit = nic.speed_mbit or 0
@@ -298,3 +328,13 @@ def _of_cards(name: str, host: LentHost, tell: Callable[[str], None]) -> Iterato
         else:
             found = f"handed over and back in {seconds:.1f} s"
             yield Check(DRIVERS, f"{which}: vfio-pci", "ok", found)
+        tell(f"making virtual functions of {which}")
+        title = f"{which}: virtual functions"
+        try:
+            made = host.ask(functions=card)
+        except MachineError as error:
+            yield Check(DRIVERS, title, "missing", str(error))
+        else:
+            found = f"{made.number} made, one set and taken by its driver, in {made.seconds:.1f} s"
+            if made.number:
+                yield Check(DRIVERS, title, "ok", found)

@@ -16,6 +16,8 @@ cards' clocks are read for so long before. Then each line is a question, with an
                                       named, has begun to send
 ``{"read": FILE}``                    ``{"content": …}``, of a file in ``{folder}``
 ``{"hand_over": CARD}``               ``{"seconds": …}``, for vfio-pci and back
+``{"functions": CARD}``               ``{"number": N, "seconds": …}``, for so many virtual
+                                      functions as the card, which was handed over, can have
 ====================================  ===============================================
 
 What cannot be done is answered by ``{"error": TEXT}``.
@@ -47,6 +49,12 @@ from tailtap.host.net.inside import inside
 from tailtap.host.net.namespaces import net_dev
 from tailtap.host.net.nic import timestamping
 from tailtap.host.net.pci import interface_of
+from tailtap.host.net.virtual_functions import (
+    FIRST_VLAN,
+    Ability,
+    VirtualFunction,
+    VirtualFunctions,
+)
 from tailtap.lab.instruments.taps.clock_readings import CardClock, read_clocks
 from tailtap.lab.instruments.taps.hardware import judge
 from tailtap.lab.topology.graph import Graph, Link, Node, Port, Task
@@ -183,6 +191,8 @@ ETHERTYPE = 0x88B5
 """For experiments within one's own network (IEEE 802)."""
 HEADER = struct.Struct("!6s6sH")
 EVERYBODY, NOBODY = b"\xff" * 6, b"\x02tt\x00\x00\x01"
+FUNCTION_MAC = "02:74:74:00:01:01"
+"""Of a virtual function that is tried."""
 MARK = b"tailtap "
 SHORTEST = 60
 """Bytes of a frame without its check sequence."""
@@ -367,7 +377,28 @@ def _answered(
             with lab.handed_over(Port(HERE, ports[card])):
                 pass
             return {"seconds": time.monotonic() - began}
+        case {"functions": card}:
+            return _functions(names[card], lab)
     return {}
+
+
+def _functions(card: str, lab: Lab) -> Json:
+    """Make all virtual functions of a card, and remove them. Raises `MachineError`.
+
+    The first one is set, and becomes a network card, as a port of a DuT does.
+    """
+    if (count := Ability.of(card).total) == 0:
+        return {"number": 0}
+    wait_until(lambda: Ability.of(card).carrier is not False, UP_SECONDS, 0.05)
+    Ability.of(card).require_driver()
+    name = f"tt-{lab.journal.identity}-vf"
+    began = time.monotonic()
+    with (
+        lab.journal.held(VirtualFunctions(card, count, DEFAULT_MTU)),
+        lab.journal.held(VirtualFunction(card, 0, name, FUNCTION_MAC, FIRST_VLAN)),
+    ):
+        pass
+    return {"number": count, "seconds": time.monotonic() - began}
 
 
 def _stamping(card: str) -> tuple[bool, str]:
