@@ -16,6 +16,7 @@ from tailtap.lab.instruments.taps.links import TapLink
 __all__ = [
     "TRACE_KINDS",
     "Cores",
+    "audit_enabled",
     "both_ways",
     "check_key",
     "check_tap_key",
@@ -280,6 +281,12 @@ def noise(
 
 TRACE_KINDS: Mapping[str, int]
 """The kinds of a trace's records by their names: the list of bpf/trace_kinds.h."""
+
+def audit_enabled() -> int:
+    """0 when the kernel reports no system calls, 1 when it does, 2 when that is locked.
+
+    Raises `OSError`.
+    """
 
 def takes_programs() -> bool:
     """Whether this kernel takes the programs of tap and tracer, as far as we may ask it."""

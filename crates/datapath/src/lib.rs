@@ -16,6 +16,7 @@ use std::error::Error;
 #[cfg(not(target_endian = "little"))]
 compile_error!("the stamp ring and the stamp file are little-endian");
 
+pub mod audit;
 pub mod bpf;
 pub mod clock;
 pub mod cpu;

@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use serde::Serialize;
 use tailtap_analysis::key::KeyKind;
 use tailtap_datapath::OnReady;
+use tailtap_datapath::audit;
 use tailtap_datapath::bpf::{self, BpfError, Classic};
 use tailtap_datapath::device::af_xdp::AfXdpError;
 use tailtap_datapath::device::registry::{BackEnd, DeviceError};
@@ -32,12 +33,13 @@ use tailtap_datapath::tap::writer::Rotation;
 use tailtap_datapath::tap::{Forward, Kind, Link, Measured, Point, TapError, TapKey};
 use tailtap_wire::ethernet::Mac;
 
-use crate::errors::{not_written, of_replay, raise};
+use crate::errors::{not_written, of_replay, of_system, raise};
 use crate::records::plain;
 
 /// Adds this file's functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(takes_programs, module)?)?;
+    module.add_function(wrap_pyfunction!(audit_enabled, module)?)?;
     module.add_function(wrap_pyfunction!(tap, module)?)?;
     module.add_function(wrap_pyfunction!(check_tap_key, module)?)?;
     module.add_function(wrap_pyfunction!(check_key, module)?)?;
@@ -55,6 +57,12 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn takes_programs() -> bool {
     bpf::takes_programs()
+}
+
+/// What the kernel says of reports of system calls; see the stub.
+#[pyfunction]
+fn audit_enabled() -> PyResult<u32> {
+    audit::enabled().map_err(|error| of_system(&error))
 }
 
 /// `tailtap.lab.instruments.taps.links.TapLink`.

@@ -85,6 +85,11 @@ fn of_another_kind(kind: &str, error: impl Display) -> PyErr {
     made(|py| made_of(py, "OfAnotherKind", (kind, "", error.to_string())))
 }
 
+/// An error of the system.
+pub fn of_system(error: &io::Error) -> PyErr {
+    made(|py| os_error(py, error).map(PyErr::from_value))
+}
+
 /// The system's error as Python has it, whose text has no number.
 fn os_error<'py>(py: Python<'py>, error: &io::Error) -> PyResult<Bound<'py, PyAny>> {
     let class = py.get_type::<PyOSError>();

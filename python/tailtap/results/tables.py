@@ -253,7 +253,7 @@ PARTS: Mapping[tuple[str, ...], Callable[[Run], dict[str, pa.Table]]] = {
 
 
 def _made(table: str, found: list[dict[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist([storable(row) for row in found], in_arrow(TABLES[table]))
+    return tables.from_rows([storable(row) for row in found], in_arrow(TABLES[table]))
 
 
 def _cast(found: pa.Table, columns: Columns) -> pa.Table:
@@ -323,10 +323,11 @@ def _hops(name: str, found: Hops | None, read: Mapping[str, pa.Table]) -> pa.Tab
     if name == "hops":
         return _made(name, [_hop(hop) for hop in hops])
     hop_rows = read[_HOP_FILES[name]]
-    for column in ("node", "part"):
-        values = pa.array([getattr(hop, column) for hop in hops], pa.string())
+    told = tables.from_rows([asdict(hop) for hop in hops], in_arrow({"node": _TEXT, "part": _TEXT}))
+    for column in told.column_names:
         # Hops are numbered from 1.
-        hop_rows = hop_rows.append_column(column, values.take(pc.subtract(hop_rows["hop"], 1)))
+        places = pc.subtract(hop_rows["hop"], 1)
+        hop_rows = hop_rows.append_column(column, told[column].take(places))
     if name == "hop_worst":
         worst = read["worst"].take(hop_rows["packet"])
         names = ["hop_ns" if one == "latency_ns" else one for one in hop_rows.column_names]

@@ -6,10 +6,10 @@ docs/reference/files.md describes the files.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,8 @@ from tailtap.analysis.causes.taxonomy import (
     raiser,
 )
 from tailtap.analysis.causes.trace import IPI_FUNCTION, Sender
-from tailtap.analysis.evaluation.values import label
+from tailtap.analysis.evaluation.tables import table
+from tailtap.analysis.evaluation.values import Column, label
 from tailtap.base.units import format_time
 from tailtap.records.causes import (
     CauseName,
@@ -219,43 +220,39 @@ def tables(found: Explained) -> dict[str, pa.Table]:
     parts = [joined.laid.rows.names[row] for row in joined.part_row.tolist()]
     stalls = [joined.laid.rows.names[row] for row in joined.stall_row.tolist()]
     number = np.where(joined.stall == UNKNOWN, 0, joined.stall + 1)
-    return {
-        "causes-late": _table(
-            packet=np.arange(joined.state.size),
-            ingress_ns=late.packets.ingress_ns,
-            egress_ns=late.packets.egress_ns,
-            latency_ns=late.packets.latency_ns,
-            excess_ns=late.excess_ns,
-            segment=joined.segment + 1,
-            cpu=joined.cpu,
-            state=[STATES[state] for state in joined.state.tolist()],
-            cause=[name.cause for name in names],
-            blamed=[name.cause for name in blamed],
-            detail=[name.detail for name in blamed],
-            stall=number,
+    columns: Mapping[str, Sequence[Column | Sequence[str]]] = {
+        "causes-late": (
+            np.arange(joined.state.size),
+            late.packets.ingress_ns,
+            late.packets.egress_ns,
+            late.packets.latency_ns,
+            late.excess_ns,
+            joined.segment + 1,
+            joined.cpu,
+            [STATES[state] for state in joined.state.tolist()],
+            [name.cause for name in names],
+            [name.cause for name in blamed],
+            [name.detail for name in blamed],
+            number,
         ),
-        "causes-parts": _table(
-            packet=joined.of_packets(),
-            cause=[_part_name(name) for name in parts],
-            detail=[name.detail for name in parts],
-            ns=joined.part_ns,
+        "causes-parts": (
+            joined.of_packets(),
+            [_part_name(name) for name in parts],
+            [name.detail for name in parts],
+            joined.part_ns,
         ),
-        "causes-stalls": _table(
-            stall=np.arange(1, joined.stall_cpu.size + 1),
-            cpu=joined.stall_cpu,
-            start_ns=joined.stall_start,
-            end_ns=joined.stall_end,
-            cause=[name.cause for name in stalls],
-            detail=[name.detail for name in stalls],
-            direct=joined.of_stalls(DIRECT),
-            behind=found.behind,
+        "causes-stalls": (
+            np.arange(1, joined.stall_cpu.size + 1),
+            joined.stall_cpu,
+            joined.stall_start,
+            joined.stall_end,
+            [name.cause for name in stalls],
+            [name.detail for name in stalls],
+            joined.of_stalls(DIRECT),
+            found.behind,
         ),
     }
-
-
-def _table(**columns: Any) -> pa.Table:
-    arrays = [pa.array(column) for column in columns.values()]
-    return pa.Table.from_arrays(arrays, list(columns))
+    return {name: table(name, *each) for name, each in columns.items()}
 
 
 def _part_name(name: Named) -> str:

@@ -178,13 +178,40 @@ def _bits(values: Iterable[bool]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.array(list(values), bool), bitorder="little"))
 
 
-def _texts(texts: Sequence[str]) -> pa.Array:
-    encoded = [text.encode() for text in texts]
+def _texts(texts: Sequence[str | None]) -> pa.Array:
+    encoded = [(text or "").encode() for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     if ends[-1] > np.iinfo(np.int32).max:
         return pa.array(texts, pa.string())  # in several pieces
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    return pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(b"".join(encoded)))
+    valid = _bits(text is not None for text in texts) if None in texts else None
+    offsets, data = pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))
+    return pa.StringArray.from_buffers(len(texts), offsets, data, valid)
+
+
+_NUMBERS = {pa.int32(): np.int32, pa.int64(): np.int64, pa.float64(): np.float64}
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """The table of these rows; what one leaves out is missing.
+
+    Raises `ValueError` for a number that its column has no room for.
+    """
+    try:
+        arrays = [_values(one.type, [row.get(one.name) for row in rows]) for one in schema]
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _values(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    if kind == pa.string():
+        return _texts(values)
+    valid = _bits(value is not None for value in values) if None in values else None
+    if kind == pa.bool_():
+        data = _bits(map(bool, values))
+    else:
+        data = pa.py_buffer(np.array([value or 0 for value in values], _NUMBERS[kind]))
+    return pa.Array.from_buffers(kind, len(values), [valid, data])
 
 
 def column(table: pa.Table, name: str) -> Column:

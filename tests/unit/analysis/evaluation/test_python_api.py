@@ -57,8 +57,13 @@ def times(path: Path) -> NDArray[np.int64]:
         ("tailtap.evaluate(*pair)", {"matplotlib", "bokeh", "tailtap.show.report", "tailtap.remote",
                                      "tailtap.experiment"}),
         ("tailtap.evaluate(*pair).write(out); tailtap.Evaluation.load(out)", {"pandas"}),
-        ("import tailtap.experiment.reading, tailtap.measure.runner, tailtap.measure.check",
-         {"numpy"}),
+        (("import pyarrow as pa; from tailtap.analysis.evaluation.tables import from_rows; "
+          "schema = pa.schema({'a': pa.string(), 'b': pa.bool_(), 'c': pa.float64()}); "
+          "found = from_rows([{'a': 'x', 'b': True}, {'c': 1.5}], schema); "
+          "assert found.to_pydict() == {'a': ['x', None], 'b': [True, None], 'c': [None, 1.5]}"),
+         {"pandas"}),
+        (("import tailtap.experiment.reading, tailtap.measure.runner, tailtap.measure.check, "
+          "tailtap.host.facts.kernel_audit"), {"numpy", "pyroute2"}),
         (("from tailtap.analysis import causes, compare, interrupts, tail; "
           "import tailtap.analysis.verdict.runs, tailtap.show.report"),
          {"bokeh", "duckdb", "matplotlib", "pandas", "scipy", "statsmodels"}),

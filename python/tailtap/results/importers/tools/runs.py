@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailtap.analysis.evaluation.partial import Partial
+from tailtap.analysis.evaluation.tables import from_rows
 from tailtap.analysis.evaluation.values import DEFAULT, papers, percentiles_of
 from tailtap.base.foreign import TABLE_BYTES, files_below, open_file, read_bytes, storable
 from tailtap.base.units import exact_rate
@@ -205,6 +206,4 @@ def percentile_table(found: Reading) -> pa.Table:
     for p, value in () if buckets.count.size else sorted(found.percentiles):
         above = None if total is None else total - max(math.ceil(p * total), 1)
         rows.append((p, value, None, None, above, above is not None and above >= FEWEST))
-    return pa.Table.from_pylist(
-        [dict(zip(PERCENTILES.names, row, strict=True)) for row in rows], PERCENTILES
-    )
+    return from_rows([dict(zip(PERCENTILES.names, row, strict=True)) for row in rows], PERCENTILES)
