@@ -145,7 +145,9 @@ LACKING = ("no run counted", "no run has what this kind of figure shows")
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=[] if path.stem == "as-installed" else [pytest.mark.slow], id=path.stem)
+        pytest.param(
+            path, marks=[] if path.stem == "as-installed" else [pytest.mark.slow], id=path.stem
+        )
         for path in sorted(FILES.glob("*.yaml"))
     ],
 )

@@ -122,7 +122,9 @@ class Truth:
             within = last - np.maximum(came[:, None] - self.width_ns, since[taken])
             told += np.clip(within, 0, stolen[taken]).sum(axis=1)
         true = self.overlaps(came, left)
-        found: Integers = np.maximum(true.get("steal", 0), told) + true.get("gap", 0)
+        nothing = np.zeros_like(came)
+        stolen = np.maximum(true.get("steal", nothing), told)
+        found: Integers = stolen + true.get("gap", nothing)
         return found
 
     @cached_property

@@ -183,8 +183,8 @@ def trace(
         print(json_module.dumps({"event": "done", "trace": as_json(done)}), flush=True)
         return
     seconds = (done.ended_ns - done.started_ns) / 1e9
-    records = format_count(done.records or 0, "record")
-    say(f"{records} of CPUs {ranges(cpus)} in {seconds:.1f} s -> {out}")
+    stored = format_count(done.records or 0, "record")
+    say(f"{stored} of CPUs {ranges(cpus)} in {seconds:.1f} s -> {out}")
     for name, count in sorted(done.kinds.items(), key=lambda row: -row[1]):
         say(f"  {name:12} {count:10}  {count / seconds:12.1f}/s")
     for line in costs(done.hooks, seconds) if cost else ():

@@ -265,7 +265,8 @@ class DeviceUnderTest:
             running = chosen.start(device, options, setting)
             self._running.append(running)
             self._stack.callback(running.close)
-        warnings = [row for one in (*self._devices, *self._running) for row in one.warnings]
+        of_devices = [row for device in self._devices for row in device.warnings]
+        warnings = of_devices + [row for one in self._running for row in one.warnings]
         facts = self._told([device.facts for device in self._devices])
         return Prepared(
             platform=opened("the platform", facts, PlatformFacts),
