@@ -119,7 +119,7 @@ class Evidence:
         found = [
             f"{format_count(self.counts[name], 'packet')} after the device {what}"
             for name, what in (
-                ("unmatched_egress", "without a like before it"),
+                ("unmatched_egress", "without a match before it"),
                 ("noncausal", "with stamps that are too early"),
             )
             if self.counts.get(name)
@@ -247,7 +247,7 @@ class Evidence:
         if not self.between:
             return ""
         return (
-            f"{format_count(self.between, 'packet')} after the device, without a like before it "
+            f"{format_count(self.between, 'packet')} after the device, without a match before it "
             "or not read, may belong between others or not"
         )
 

@@ -356,7 +356,7 @@ def test_what_was_not_matched_or_not_read_could_change_an_answer(
     if lost and not beside and not open_:
         assert found["loss == 0"].answer == VIOLATED
     if lost and beside:
-        assert f"{beside} packets after the device without a like" in found["max < 20 us"].reason
+        assert f"{beside} packets after the device without a match" in found["max < 20 us"].reason
     if run.after != Unread(0):
         assert "not read" in found["max < 20 us"].reason
 
