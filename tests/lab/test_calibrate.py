@@ -169,7 +169,8 @@ def test_faults_that_are_put_in_are_found(hosts: Hosts) -> None:
     assert " before its card" in loss["found"]
     length = found["tester:lit0 to tester:seen-lit0"]
     assert length["state"] == "poor"
-    assert DELAY_MS <= float(length["found"].split(" ms at the median")[0]) < DELAY_MS + 2
+    # Later where others have the core of whoever copies.
+    assert DELAY_MS <= float(length["found"].split(" ms at the median")[0]) < 3 * DELAY_MS
     generator = found["tester:lit0: 64 B"]
     assert generator["state"] == "poor"
     held_for = re.search(r"1 % leave later than ([\d.]+) ms", generator["found"])
