@@ -161,7 +161,7 @@ def test_what_is_overdue_leaves_together_and_is_told(namespace: Namespace, tmp_p
     assert report["achieved_rate"] < 0.99 * report["scheduled_rate"]
     told = namespace.tailtap("generate", "gen", *words)
     assert "more than this machine can send here" in told.stderr
-    assert "overdue and left together" in told.stderr
+    assert "overdue packets left together" in told.stderr
 
 
 @pytest.mark.parametrize("where", ["cpu: 0", "cpus: [0, 1]"])

@@ -324,4 +324,4 @@ def _warnings(report: GeneratorRecord) -> Iterator[str]:
             "writes ids where there is UDP)"
         )
     if report.bunched:
-        yield f"{format_count(report.bunched, 'packet')} left overdue, together with others"
+        yield f"{format_count(report.bunched, 'overdue packet')} left together with others"
