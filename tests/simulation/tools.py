@@ -119,17 +119,16 @@ def hey(made: Asked) -> str:
     return "\n".join([*lines, ""])
 
 
-def recorded(values: Integers, least: int = 1) -> HdrHistogram:
-    """A histogram whose buckets are as narrow as `least`, or as a thousandth of what is in them."""
-    made = HdrHistogram(least, 3600 * S, 3)
+def recorded(values: Integers) -> HdrHistogram:
+    made = HdrHistogram(1, 3600 * S, 3)
     for value in values.tolist():
         made.record_value(value)
     return made
 
 
-def spectrum(values: Integers, unit: int, least: int = 1) -> str:
+def spectrum(values: Integers, unit: int) -> str:
     text = io.BytesIO()
-    recorded(values, least).output_percentile_distribution(text, float(unit))
+    recorded(values).output_percentile_distribution(text, float(unit))
     return text.getvalue().decode()
 
 
@@ -143,7 +142,7 @@ def wrk(made: Asked) -> str:
 
 def hgrm(made: Asked) -> str:
     """HdrHistogram's percentiles, in us."""
-    return spectrum(made.good, US, US)
+    return spectrum(made.good, US)
 
 
 def hlog(made: Asked) -> str:

@@ -24,6 +24,7 @@ from tailtap.analysis.evaluation import evaluate
 from tailtap.analysis.runs.reader import finished_runs
 from tailtap.analysis.undisturbed.stretches import of_trace
 from tailtap.base.errors import InputError
+from tailtap.base.units import format_count
 from tailtap.records.causes import CausesRecord
 from tests.simulation.device import (
     CORE,
@@ -207,7 +208,7 @@ def _check_warnings(found: Explained, truth: Truth, number: Integers) -> None:
     if told.known_lost:
         assert f" {told.known_lost:,} on CPU {CORE}:" in said["trace-lost"]
     if outside and not truth.width_ns:
-        assert said["trace-not-covering"].startswith(f"{outside:,} late packets")
+        assert said["trace-not-covering"].startswith(format_count(outside, "late packet"))
     if told.dark and told.end is None and not truth.width_ns:
         blamed = map(found.labels.blame, range(number.size))
         unknown = np.array([one.cause == "unexplained" for one in blamed])
