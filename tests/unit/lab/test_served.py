@@ -82,12 +82,15 @@ def test_a_thread_that_never_sleeps_runs() -> None:
     waiting = threading.Thread(target=over.wait)
     waiting.start()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        while not is_running(busy.pid):
-            pass
-        assert waiting.native_id is not None
-        assert not is_running(waiting.native_id)
-        busy.kill()
-    over.set()
+        try:
+            while not is_running(busy.pid):
+                pass
+            assert waiting.native_id is not None
+            while is_running(waiting.native_id):  # it has begun, and waits soon
+                pass
+        finally:
+            over.set()
+            busy.kill()
     waiting.join()
     assert not is_running(busy.pid)
 
