@@ -58,5 +58,5 @@ TRIALS: tuple[Trial, ...] = (
 )
 
 gc.freeze()
-"""What was imported is no garbage: a tenth of the time went into looking through it."""
+"""What was imported is no garbage: no collection looks through it."""
 atexit.register(gc.unfreeze)
