@@ -98,15 +98,18 @@ pub enum Content<'a> {
     },
 }
 
-/// Takes the packets of a capture. Closures are sinks; a type of its own can become part of the loops
-/// of all readers (`#[inline(always)]`), which a closure does not where there are several.
+/// Takes the packets of a capture. A type of its own can become part of the loops of all readers
+/// (`#[inline(always)]`), which each such type has a copy of. All closures share one copy, which calls
+/// them.
 pub trait Sink {
     /// Takes the next packet.
     fn take(&mut self, packet: Packet<'_>);
 }
 
-impl<F: FnMut(Packet<'_>)> Sink for F {
-    #[inline]
+/// Any closure.
+pub(crate) type Call<'a> = &'a mut dyn FnMut(Packet<'_>);
+
+impl Sink for Call<'_> {
     fn take(&mut self, packet: Packet<'_>) {
         self(packet);
     }
@@ -298,7 +301,7 @@ impl Capture {
         limit: usize,
         mut sink: impl FnMut(Packet<'_>),
     ) -> Result<bool, CaptureError> {
-        self.read_into(limit, &mut sink)
+        self.read_into(limit, &mut (&mut sink as Call<'_>))
     }
 
     /// As [`Self::read`], into any sink.

@@ -8,7 +8,7 @@ use super::recent::{Counted, Recent};
 use super::ways::Table;
 use super::{Filter, Select, Source, add, frame, require_format};
 use crate::capture::{
-    Capture, CaptureError, Content, Format, Mark, Notes, Packet, Sink, Unreadable,
+    Call, Capture, CaptureError, Content, Format, Mark, Notes, Packet, Sink, Unreadable,
 };
 
 /// Packets of a side's files that are not of the side, or not known to be.
@@ -131,7 +131,7 @@ impl Feed {
         limit: usize,
         mut sink: impl FnMut(Packet<'_>),
     ) -> Result<bool, CaptureError> {
-        self.read_into(limit, &mut sink)
+        self.read_into(limit, &mut (&mut sink as Call<'_>))
     }
 
     /// As [`Self::read`], into any sink.
