@@ -25,6 +25,7 @@ from tests.simulation.tracer import Told
 Row = tuple[str, str]
 RAISED_NS = 2_000
 THROTTLED = "throttled", ""
+NEVER: Times = (np.zeros(0, np.int64),) * 2
 OF_GENERATOR = " on the generator's CPU 0"
 
 
@@ -47,10 +48,15 @@ class Truth:
         return self.told.made
 
     @cached_property
+    def own(self) -> Mapping[Row, Times]:
+        """When the jobs of each row had it."""
+        return rows_of(self.made.core)
+
+    @cached_property
     def rows(self) -> Mapping[Row, Times]:
-        """When each row had it."""
+        """When each row had it: a server that may not run is not kept from it by what else runs."""
         core = self.made.core
-        found = rows_of(core)
+        found = dict(self.own)
         idle, untold = core.server.idle.row, ("waiting", "its core was not notified")
         if core.server.by == "softirq":
             told = _told(core)
@@ -79,17 +85,20 @@ class Truth:
     def overlaps(self, since: Integers, until: Integers) -> dict[str, Integers]:
         """How much each cause had of these times."""
         found: dict[str, Integers] = {}
-        for (named, _), (start, end) in self.rows.items():
+        for (named, _), times in self.rows.items():
             unnamed = named == "tlb-flush" and self.told.missing  # what was called is not known
             cause = "function-call-ipi" if unnamed else named
-            ns = taken_before(start, end, until) - taken_before(start, end, since)
+            ns = _during(times, since, until)
             found[cause] = found.get(cause, np.zeros_like(ns)) + ns
         return found
 
     def overlaps_of(self, row: Row, since: Integers, until: Integers) -> Integers:
         """How much one row had of these times."""
-        start, end = self.rows.get(row, (np.zeros(0, np.int64),) * 2)
-        return taken_before(start, end, until) - taken_before(start, end, since)
+        return _during(self.rows.get(row, NEVER), since, until)
+
+    def taken(self, cause: str, since: Integers, until: Integers) -> Integers:
+        """How much of these times had what takes a core from whoever has it."""
+        return _during(self.own.get((cause, ""), NEVER), since, until)
 
     def largest(self, since: Integers, until: Integers) -> Integers:
         """How much of these times the cause had that had most of each, but for the server."""
@@ -100,9 +109,9 @@ class Truth:
     def by_generator(self, since: Integers, until: Integers) -> Integers:
         """How much of these times what held the generator's core had."""
         found = np.zeros_like(since)
-        for (_, detail), (start, end) in self.rows.items():
+        for (_, detail), times in self.rows.items():
             if detail.endswith(OF_GENERATOR):
-                found += taken_before(start, end, until) - taken_before(start, end, since)
+                found += _during(times, since, until)
         return found
 
     def hidden(self, number: Integers) -> Integers:
@@ -121,10 +130,8 @@ class Truth:
             last = np.minimum(left[:, None] + self.width_ns, until[taken])
             within = last - np.maximum(came[:, None] - self.width_ns, since[taken])
             told += np.clip(within, 0, stolen[taken]).sum(axis=1)
-        true = self.overlaps(came, left)
-        nothing = np.zeros_like(came)
-        stolen = np.maximum(true.get("steal", nothing), told)
-        found: Integers = stolen + true.get("gap", nothing)
+        stolen = np.maximum(self.taken("steal", came, left), told)
+        found: Integers = stolen + self.taken("gap", came, left)
         return found
 
     @cached_property
@@ -134,6 +141,11 @@ class Truth:
         first = np.append(True, came[1:] > np.maximum.accumulate(left - self.made.held)[:-1])
         since: Integers = came[np.maximum.accumulate(np.where(first, np.arange(came.size), 0))]
         return since
+
+
+def _during(times: Times, since: Integers, until: Integers) -> Integers:
+    """How much of stretches lies in each of these times."""
+    return taken_before(*times, until) - taken_before(*times, since)
 
 
 def rows_of(core: Course, least_ns: int = 0) -> dict[Row, Times]:

@@ -55,7 +55,8 @@ def write_sides(folder: Path, ingress: npt.ArrayLike, egress: npt.ArrayLike, *lo
     return folder
 
 
-def on_cpu(path: Path, cpu: int) -> None:
+def on_cpu(path: Path, cpu: npt.ArrayLike) -> None:
+    """Has a stamp file say on which CPU each stamp was made, or all of them."""
     data = path.read_bytes()
     changed = np.frombuffer(data, RECORD, offset=64).copy()
     changed["flags"] = cpu

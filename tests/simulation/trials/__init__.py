@@ -28,6 +28,7 @@ from tests.simulation.trials import (
     stations,
     tail,
     verdict,
+    workers,
 )
 
 TRIALS: tuple[Trial, ...] = (
@@ -50,6 +51,7 @@ TRIALS: tuple[Trial, ...] = (
     causes.TRIAL,
     guests.TRIAL,
     lines.TRIAL,
+    workers.TRIAL,
     folders.TRIAL,
     folders.PAGE,
     stations.TRIAL,

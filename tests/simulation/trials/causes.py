@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -55,6 +56,7 @@ SOURCE_PORT = 34
 """Where it stands in a `frame`."""
 NEARLY, LITTLE = 0.1, 0.25
 """Shares: of what has about the largest part, and of what has little."""
+EVERY = slice(None)
 
 
 def load_of(draw: Draw) -> Load:
@@ -108,18 +110,22 @@ def run(draw: Draw, folder: Path) -> Tally:
     return tally
 
 
-def checked(found: Explained, truth: Truth) -> tuple[Integers, Integers]:
-    """The late packets and the usual ones, of which all that is said is true."""
-    came, left = truth.made.sent, truth.made.left
-    late = found.joined.late
-    number = np.searchsorted(came, late.packets.ingress_ns)
-    latency = left - came
+def late_and_usual(found: Explained, made: Device) -> tuple[Integers, Integers]:
+    """The late packets, which are so late, and the usual ones."""
+    latency, late = made.left - made.sent, found.joined.late
+    number = np.searchsorted(made.sent, late.packets.ingress_ns)
     low, median, high = quartiles(latency)
-    assert np.array_equal(left[number], late.packets.egress_ns)
+    assert np.array_equal(made.left[number], late.packets.egress_ns)
     assert np.array_equal(late.excess_ns, latency[number] - median)
+    return number, np.flatnonzero((latency >= low) & (latency <= high))
+
+
+def checked(found: Explained, truth: Truth) -> tuple[Integers, Usual]:
+    """The late packets and what usual ones see, of which all that is said is true."""
+    number, often = late_and_usual(found, truth.made)
+    usual = Usual.of((truth, often))
     _check_warnings(found, truth, number)
-    usual = np.flatnonzero((latency >= low) & (latency <= high))
-    _check_parts(found, truth, number, usual)
+    check_parts(found, truth, number, usual)
     _check_gaps(found, truth, number)
     check_stalls(found, truth)
     return number, usual
@@ -232,49 +238,71 @@ def parts_of(found: Explained, causes: Collection[str], detail: str = "") -> Int
     return sums
 
 
+class Usual(NamedTuple):
+    """What usual packets of a device see, on the mean; in ns."""
+
+    had: Mapping[str, int]
+    """Of each cause."""
+    took: int
+    """How long they take."""
+    unseen: int
+    """How much less of all causes they may have seen by the trace."""
+
+    @classmethod
+    def of(cls, *cores: tuple[Truth, Integers]) -> Usual:
+        """That of these packets of each core."""
+        sums: Counter[str] = Counter()
+        for truth, usual in cores:
+            came, left = truth.made.sent[usual], truth.made.left[usual]
+            sums.update({"": int((left - came).sum())})
+            sums.update({cause: int(ns.sum()) for cause, ns in truth.overlaps(came, left).items()})
+        number = max(1, sum(usual.size for _, usual in cores))
+        had = {cause: total // number for cause, total in sums.items()}
+        took, whole = had.pop(""), all(truth.told.whole for truth, _ in cores)
+        return cls(had, took, 0 if whole else sum(had.values()))
+
+
 def beyond_usual(
-    truth: Truth, number: Integers, usual: Integers, excess: Integers
-) -> tuple[dict[str, Integers], Integers, Integers, int]:
-    """What packets that took so much longer saw of each cause beyond the mean of usual ones; how
-    much of that is cut off the smallest; how much of each may be another's; and how much less usual
-    ones may have seen by the trace.
+    truth: Truth, number: Integers, usual: Usual, excess: Integers
+) -> tuple[dict[str, Integers], Integers, Integers]:
+    """What packets that took so much longer saw of each cause beyond the usual; how much of that is
+    cut off the smallest; and how much of each may be another's.
     """
-    came, left = truth.made.sent, truth.made.left
-    mean = {cause: int(ns.mean()) for cause, ns in truth.overlaps(came[usual], left[usual]).items()}
-    true = truth.overlaps(came[number], left[number])
-    more = {cause: np.maximum(0, ns - mean[cause]) for cause, ns in true.items()}
+    true = truth.overlaps(truth.made.sent[number], truth.made.left[number])
+    more = {cause: np.maximum(0, ns - usual.had[cause]) for cause, ns in true.items()}
     room = EDGES_NS + excess // 50 + truth.hidden(number) + truth.width_ns
     room += SPREAD_NS * bool(truth.told.floor_ns)
-    surplus = np.maximum(0, sum(more.values()) - excess)
-    return more, surplus, room, 0 if truth.told.whole else sum(mean.values())
+    return more, np.maximum(0, sum(more.values()) - excess), room
 
 
-def _check_parts(found: Explained, truth: Truth, number: Integers, usual: Integers) -> None:
+def check_parts(
+    found: Explained, truth: Truth, number: Integers, usual: Usual, late: Integers | slice = EVERY
+) -> None:
     """Parts are what each cause had beyond the usual; all of them are the excess."""
-    made, excess = truth.made, found.joined.late.excess_ns
-    came, left = made.sent, made.left
-    more, surplus, room, whole_ns = beyond_usual(truth, number, usual, excess)
+    excess = found.joined.late.excess_ns[late]
+    came, left = truth.made.sent[number], truth.made.left[number]
+    more, surplus, room = beyond_usual(truth, number, usual, excess)
     spread = SPREAD_NS if truth.told.floor_ns else 0
-    dark = truth.meets(came[number], left[number], excess)
+    dark = truth.meets(came, left, excess)
     if dark.all():
         return
     names = {name.cause for name in found.joined.laid.rows.names}
-    assert (parts_of(found, names - more.keys()) <= EDGES_NS)[~dark].all()
+    assert (parts_of(found, names - more.keys())[late] <= EDGES_NS)[~dark].all()
     for cause in more.keys() - SERVED_SO:
-        mine = parts_of(found, {cause})
-        most, least = more[cause] + whole_ns + room, more[cause] - surplus - whole_ns - room
+        mine = parts_of(found, {cause})[late]
+        most = more[cause] + usual.unseen + room
+        least = more[cause] - surplus - usual.unseen - room
         most += dark * more.get("throttled", 0)  # whose record may be lost
         assert (mine <= most).all(), f"{cause}: {mine}, {most}"
         assert (mine >= least)[~dark].all(), f"{cause}: {mine}, {least}"
-    sent = truth.by_generator(came[number], left[number])
-    of_generator = parts_of(found, names, OF_GENERATOR.strip())
+    sent = truth.by_generator(came, left)
+    of_generator = parts_of(found, names, OF_GENERATOR.strip())[late]
+    least = sent - surplus - usual.unseen - room
     assert (of_generator <= sent + room).all(), f"{of_generator}, {sent}"
-    assert (of_generator >= sent - surplus - whole_ns - room)[~dark].all(), (
-        f"{of_generator}, {sent}"
-    )
-    whole = parts_of(found, names)
+    assert (of_generator >= least)[~dark].all(), f"{of_generator}, {sent}"
+    whole = parts_of(found, names)[late]
     assert (whole <= excess).all()
-    usually = max(0, int((left - came)[usual].mean()) - found.joined.late.median_ns)
+    usually = max(0, usual.took - found.joined.late.median_ns)
     untold = (excess - whole)[~dark]
     assert (untold <= EDGES_NS + spread + truth.width_ns + usually).all(), untold
 
@@ -294,7 +322,7 @@ def check_stalls(found: Explained, truth: Truth, cpu: int = CORE) -> None:
     joined = found.joined
     since, until = joined.stall_start, joined.stall_end
     true = truth.overlaps(since, until)
-    hidden = sum((true[cause] for cause in ("steal", "gap") if cause in true), 0 * since)
+    hidden = sum(truth.taken(cause, since, until) for cause in ("steal", "gap"))
     room = (
         EDGES_NS
         + truth.width_ns
@@ -370,19 +398,17 @@ def tally_of(
     found: Explained,
     truth: Truth,
     number: Integers,
-    usual: Integers,
+    usual: Usual,
     late: Integers | None = None,
 ) -> Tally:
     """How often the cause of a packet is what had most of its queue's time beyond the usual.
 
-    `late` are the places of those that count among the late packets, if not all do.
+    `late` are the places of these packets among the late ones, if they are not all.
     """
     late = np.arange(number.size) if late is None else late
-    number = number[late]
     since, until = truth.queued_since[number], truth.made.left[number]
     had = truth.overlaps(since, until)
-    often = truth.overlaps(truth.made.sent[usual], truth.made.left[usual])
-    had = {cause: np.maximum(0, ns - int(often[cause].mean())) for cause, ns in had.items()}
+    had = {cause: np.maximum(0, ns - usual.had[cause]) for cause, ns in had.items()}
     others = [cause for cause in had if cause != "serving"]
     shares = np.stack([had[cause] for cause in others]) / np.maximum(1, sum(had[c] for c in others))
     hidden = truth.hidden(number) / np.maximum(1, sum(had[c] for c in others))

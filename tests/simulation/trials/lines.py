@@ -14,7 +14,7 @@ from traced import write_line
 from tailtap.analysis.causes.explain import Explained, explain
 from tailtap.analysis.causes.record import record, tables, worst_stalls
 from tailtap.analysis.runs.reader import finished_runs
-from tests.simulation.device import CORE, NEIGHBOUR, SERVES, device, served_by
+from tests.simulation.device import CORE, NEIGHBOUR, SERVES, Device, device, served_by
 from tests.simulation.draw import Draw
 from tests.simulation.machine import Integers
 from tests.simulation.records import ends
@@ -25,12 +25,13 @@ from tests.simulation.trials.causes import (
     EDGES_NS,
     RATES,
     SERVED_SO,
+    Usual,
     beyond_usual,
     check_stalls,
+    late_and_usual,
     load_of,
     parts_of,
     percentile,
-    quartiles,
     served,
     tally_of,
 )
@@ -56,31 +57,39 @@ def nodes(draw: Draw) -> list[Told]:
     return [traced(first, before), traced(second, behind)]
 
 
-def line(before: Told, behind: Told) -> Told:
-    """What is stamped at both ends, and the records of both cores."""
-    records = behind.records[behind.records["cpu"] == CORE]
+def on_both(one: Told, other: Told, made: Device) -> Told:
+    """What a tracer of both cores tells; what is stamped is `made`."""
+    records = other.records[other.records["cpu"] == CORE]
     records["cpu"] = CORES[1]
     records["id"][records["id"] == SERVES] += 1
-    both = np.concatenate([before.records, records])
+    both = np.concatenate([one.records, records])
     both = both[np.argsort(ends(both), kind="stable")]
-    made = replace(behind.made, sent=before.made.sent)
-    return replace(before, made=made, records=both, ended=max(before.ended, behind.ended))
+    return replace(one, made=made, records=both, ended=max(one.ended, other.ended))
+
+
+def lost_of(parts: Sequence[Told]) -> dict[str, int]:
+    """Lost records by core, as `trace.json` says them."""
+    return {str(cpu): one.lost for cpu, one in zip(CORES, parts, strict=True) if one.lost}
 
 
 def _check_parts(
-    found: Explained, truths: Sequence[Truth], number: Integers, usual: Integers, excess: Integers
+    found: Explained,
+    truths: Sequence[Truth],
+    number: Integers,
+    often: Sequence[Usual],
+    excess: Integers,
 ) -> None:
     """The parts of each cause are those of both nodes: of each, no more than it took beyond its
     usual. Where records were lost, nobody knows how much less.
     """
     most: dict[str, Integers] = defaultdict(lambda: np.zeros_like(number))
     least, dark = most.copy(), np.zeros(number.size, bool)
-    for truth, more_ns in zip(truths, excess.T, strict=True):
-        more, surplus, room, whole_ns = beyond_usual(truth, number, usual, more_ns)
+    for truth, usual, more_ns in zip(truths, often, excess.T, strict=True):
+        more, surplus, room = beyond_usual(truth, number, usual, more_ns)
         dark |= truth.meets(truth.made.sent[number], truth.made.left[number], more_ns)
         for cause, ns in more.items():
-            most[cause] += np.minimum(ns + whole_ns, more_ns) + room
-            least[cause] += ns - surplus - whole_ns - room
+            most[cause] += np.minimum(ns + usual.unseen, more_ns) + room
+            least[cause] += ns - surplus - usual.unseen - room
     names = {name.cause for name in found.joined.laid.rows.names}
     assert (parts_of(found, names - most.keys()) <= EDGES_NS)[~dark].all()
     for cause in most.keys() - SERVED_SO:
@@ -105,7 +114,7 @@ def _check_record(found: Explained) -> None:
 def run(draw: Draw, folder: Path) -> Tally:
     """Each packet was late in the node that took most more than usual, by the causes there."""
     parts = nodes(draw)
-    told = line(*parts)
+    told = on_both(*parts, replace(parts[1].made, sent=parts[0].made.sent))
     latency = told.made.left - told.made.sent
     if percentile(told.made) == latency.max():
         return {}
@@ -115,15 +124,13 @@ def run(draw: Draw, folder: Path) -> Tally:
     ]
     servers[1]["pids"] = [SERVES + 1] * bool(servers[1]["pids"])
     cpus = [*CORES] if told.senders else [NEIGHBOUR, *CORES]
-    lost = {str(cpu): one.lost for cpu, one in zip(CORES, parts, strict=True) if one.lost}
+    lost = lost_of(parts)
     write_line(folder / "001-line", told, parts[0].made.left, servers, cpus=cpus, lost=lost)
     for name, cpu in zip(("between", "egress"), CORES, strict=True):
         on_cpu(folder / f"001-line/{name}.stamps", cpu)
     [one] = finished_runs(folder / "001-line")
     found = explain(one, late="p98.5")
-    low, _, high = quartiles(latency)
-    usual = np.flatnonzero((latency >= low) & (latency <= high))
-    number = np.searchsorted(told.made.sent, found.joined.late.packets.ingress_ns)
+    number, usual = late_and_usual(found, told.made)
     hops = np.column_stack([one.made.left - one.made.sent for one in parts])
     excess = (hops - np.median(hops[usual], axis=0).astype(np.int64))[number]
     assert np.array_equal(found.joined.segment, excess.argmax(axis=1))
@@ -132,12 +139,13 @@ def run(draw: Draw, folder: Path) -> Tally:
     assert said - {"trace-blind"} == ({"trace-lost"} if lost else set())
     _check_record(found)
     truths = [Truth(one) for one in parts]
-    _check_parts(found, truths, number, usual, np.maximum(0, excess))
+    often = [Usual.of((truth, usual)) for truth in truths]
+    _check_parts(found, truths, number, often, np.maximum(0, excess))
     tallies = []
-    for place, (cpu, truth) in enumerate(zip(CORES, truths, strict=True)):
-        check_stalls(found, truth, cpu)
+    for place, truth in enumerate(truths):
+        check_stalls(found, truth, CORES[place])
         mine = np.flatnonzero(found.joined.segment == place)
-        tallies.append(tally_of(found, truth, number, usual, mine))
+        tallies.append(tally_of(found, truth, number[mine], often[place], mine))
     return added(tallies)
 
 
