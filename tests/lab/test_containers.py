@@ -56,12 +56,6 @@ dut: {platform: container, cpus: [1]}
 traffic: {rate: 2 kpkt/s, duration: 500 ms, warm_up: 100 ms, cpu: 0}
 """
 SHORT = ("--set", "traffic.duration=100 ms")
-EACH = """\
-name: engines
-dut: {forwarder: fault, cpus: [1], memory: 64 MiB}
-traffic: {rate: 1 kpkt/s, duration: 200 ms, warm_up: 0 s, cpu: 0}
-vary: {dut.platform: [runc, podman]}
-"""
 Shared = tuple[type[Contained], Dut]
 
 
@@ -240,29 +234,6 @@ def test_a_debian_of_its_own_keeps_its_services_on_one_cpu(tmp_path: Path) -> No
     platform = made.record["platform"]
     assert (platform["root"], platform["init_cpus"]) == ("debian", "0")
     assert platform["cgroup"]["cpuset"]["cpuset.cpus"] == "0-1"
-
-
-@pytest.mark.parametrize("platform", ["container", "crun", "podman"])
-def test_kill_nine_then_clean(machine: Machine, tmp_path: Path, platform: str) -> None:
-    kind, path = ENGINES[platform], write_experiment(tmp_path, EACH)
-    options = ("--out", str(tmp_path / "out"), "--set", f"vary={{dut.platform: [{platform}]}}")
-    with machine.held(tmp_path, "run", str(path), *options) as running:
-        [name] = [name for name in machine.namespaces() if name.endswith("-dut")]
-        number = machine.run("cat", str(kind(name).folder / "id")).stdout.strip()
-        group = f"libpod-{number}" if number else name
-        assert cgroups.groups(group)
-        assert (kind.kind, name) in machine.cleaned("kept") and machine.cleaned() == []
-        running.kill()
-    assert cgroups.groups(group)
-    assert name in machine.run("cat", "/proc/mounts").stdout
-    cleaned = machine.tailtap("clean")
-    assert cleaned.returncode == 0, cleaned.stderr
-    assert f"removing {kind.kind} {name}" in cleaned.stdout
-    assert machine.namespaces() == []
-    assert not cgroups.groups(group) and not cgroups.groups(name + lxc.MONITOR)
-    assert name not in machine.run("cat", "/proc/mounts").stdout
-    assert machine.run("ls", str(kind("none").folder.parent)).stdout == ""
-    assert machine.tailtap("clean").stdout == "nothing to remove\n"
 
 
 def test_an_interrupted_run_leaves_no_container(machine: Machine, tmp_path: Path) -> None:

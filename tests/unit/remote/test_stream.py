@@ -155,25 +155,6 @@ def test_files_come_into_the_run_folder_only(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "here").exists()
 
 
-def test_two_stations_die_separately(tmp_path: Path) -> None:
-    """One is killed while it works; the other one is told nothing, and is put back."""
-    folder = RunFolder(tmp_path / "run")
-    folder.start_anew()
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    first = station(tmp_path / "first", name="the first host", endless=True)
-    second = station(tmp_path / "second", name="the second host", dies=["dut", "observe"])
-    with pytest.raises(MachineError, match="the second host was ended by SIGKILL"):
-        measure(
-            _experiment(),
-            {FORWARD: folder},
-            None,
-            stations={"generator": first, "timestamper": first, "dut": second},
-        )
-    assert closed(tmp_path / "first")
-    assert not (tmp_path / "second/closed").exists()
-
-
 @pytest.mark.parametrize(
     ("what", "kind", "said", "goes_on"),
     [

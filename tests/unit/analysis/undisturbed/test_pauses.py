@@ -271,14 +271,6 @@ def test_a_device_without_pauses_keeps_every_packet() -> None:
     assert left.kept.all() and left.out.total_ns == 0
 
 
-def test_own_stalls_stay() -> None:
-    """A stall of the device is left out only where a pause is near."""
-    made = simulate(Case(1e4, 0.3, stalls=20, stall_ns=1_000_000), np.random.default_rng(3))
-    left = leave_out(made.pauses, made.ingress_ns, made.plain_ns)
-    kept = np.isin(np.sort(made.without_ns)[-200:], made.plain_ns[left.kept]).mean()
-    assert kept > 0.8 and made.plain_ns[left.kept].max() > 1_000_000
-
-
 def test_a_stretch_ends_when_the_queue_is_gone() -> None:
     """A pause of 1 ms at half the capacity takes another to drain."""
     ingress = np.arange(10_000) * 10_000
