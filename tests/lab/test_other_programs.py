@@ -1,6 +1,9 @@
 """Boot loaders and programs that tune hosts take what tailtap writes for them.
 
 The real programs read it. What they would change of this machine's disk goes to mounts of the test.
+Those that this machine lacks are borrowed: installing them would change how it boots, as
+systemd-boot puts itself on the EFI system partition, and the others bring services.
+Their packages are downloaded and unpacked once, as guests' kernels are.
 """
 
 from __future__ import annotations
@@ -9,17 +12,59 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import borrowed
 import pytest
 
 from tailtap.host.changes.kernel_values import same, writable
 from tailtap.host.knobs.tree import Purpose, Tree
 from tailtap.host.tuning.exports import FORMATS, Content, content
 from tailtap.lab.platforms.vm.kernels import unpacked
+
+PROJECT = Path(__file__).resolve().parents[2]
+SECONDS = 300
+# The project and Python may be on other file systems than /, which the overlay does not show.
+ROOT = """
+folder=$1 project=$2 python=$3; shift 3
+mount -t tmpfs tt-test-borrowed "$folder"
+cd "$folder"
+mkdir upper work root
+for package in "$@"; do
+    for part in etc usr; do [ ! -d "$package/$part" ] || cp -a "$package/$part" upper; done
+done
+mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work tt-test-borrowed root
+for place in /proc /dev /sys; do mount --rbind $place root$place; done
+for place in /boot /run /tmp /var/lib/tailtap; do
+    mkdir -p root$place
+    mount -t tmpfs tt-test-borrowed root$place
+done
+# Last: they may be below one of the places that are empty.
+for place in "$project" "$python"; do
+    mkdir -p "root$place"
+    mount --rbind "$place" "root$place"
+done
+exec chroot root sh -euc "$SCRIPT"
+"""
+
+
+def run_with(folder: Path, packages: Sequence[str], script: str, stdin: str = "") -> str:
+    """What `script` says, which reads `stdin`, on this machine's files and those of the packages.
+
+    It may write anywhere but to /dev, /proc and /sys: nothing of that stays. /boot, /run, /tmp and
+    tailtap's journals are empty in the beginning. `folder` is an empty one.
+    """
+    places = [str(folder), str(PROJECT), sys.base_prefix, *(str(unpacked(one)) for one in packages)]
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-euc", ROOT, "run", *places],
+        env={"PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp",
+             "LANG": "C.UTF-8", "SCRIPT": script},
+        input=stdin, check=False, capture_output=True, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    return done.stdout
+
 
 GRUB = ("grub-common", "grub2-common")
 # The root here is no disk: grub-probe tells of one. The words of a kernel's line are not its work.
@@ -52,7 +97,7 @@ update-grub 2> /dev/null; lines
 
 
 def test_grub_gives_the_words_to_its_normal_entries(tmp_path: Path) -> None:
-    before, during, after, _ = borrowed.run(tmp_path, GRUB, INSTALLED).split("---\n")
+    before, during, after, _ = run_with(tmp_path, GRUB, INSTALLED).split("---\n")
     plain, recovery = "root=/dev/vda1 ro audit=0 quiet", "root=/dev/vda1 ro single audit=0"
     told = [" ".join(line.split()) for line in before.splitlines()]
     assert told == [plain, plain, recovery]
@@ -81,7 +126,7 @@ bootctl --no-pager --esp-path=/boot --json=short list
 
 
 def test_systemd_boot_finds_the_entry(tmp_path: Path) -> None:
-    told = borrowed.run(tmp_path, ("systemd-boot", "libsystemd-shared"), ENTRIES)
+    told = run_with(tmp_path, ("systemd-boot", "libsystemd-shared"), ENTRIES)
     found = {entry["id"]: entry for entry in map(json.loads, told.splitlines()) if "id" in entry}
     ours, copied = found["_-tailtap.conf"], found["a.conf"]
     assert ours["title"] == "A system (tailtap)"
@@ -121,7 +166,7 @@ def test_tuned_loads_the_profile(tmp_path: Path) -> None:
         [sys.executable, "-c", LOAD, str(modules), str(tmp_path)],
         text=True,
         stderr=subprocess.DEVNULL,
-        timeout=borrowed.SECONDS,
+        timeout=SECONDS,
     )
     units = json.loads(told)
     files = {path: one.value for one in found.settings for path in one.paths}
@@ -199,9 +244,7 @@ def test_ansible_sets_what_differs_and_nothing_the_second_time(
         assert before
         there = not_set(found)
         assert "/proc/sys/vm/stat_interval" in there
-        first, second, lines, _ = borrowed.run(tmp_path, GRUB, PLAYED, " ".join(names)).split(
-            "---\n"
-        )
+        first, second, lines, _ = run_with(tmp_path, GRUB, PLAYED, " ".join(names)).split("---\n")
         assert not_set(found) == set()
     changed, failed = recap(first)
     assert (recap(second), failed) == ((0, 0), 0)
@@ -250,7 +293,7 @@ def test_the_daemon_of_tuned_sets_the_profile_and_puts_it_back(tmp_path: Path) -
     found = exported(*names)
     with put_back(found):
         assert not_set(found)
-        told = borrowed.run(tmp_path, TUNED, DAEMON, " ".join(names))
+        told = run_with(tmp_path, TUNED, DAEMON, " ".join(names))
     before, during, after, complaints = told.split("---\n")
     assert (before, complaints) == (after, "")
     interval, cpus, pages = during.splitlines()
