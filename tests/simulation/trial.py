@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -51,7 +52,8 @@ class Case:
     def tried(self) -> tuple[Draw, Tally, str | None]:
         """The choices, the tally, and the traceback if it failed."""
         draw = Draw(self.seed, self.without, self.scale)
-        with tempfile.TemporaryDirectory(prefix="tt-seed-") as folder:
+        with tempfile.TemporaryDirectory(prefix="tt-seed-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
             try:
                 return draw, self.trial.run(draw, Path(folder)) or {}, None
             except (KeyboardInterrupt, SystemExit):

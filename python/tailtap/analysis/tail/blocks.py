@@ -114,13 +114,13 @@ def level_interval(maxima: Floats, gev: Gev, blocks: float) -> tuple[float, floa
 
 def _cost(x: Floats, mu: float, log_sigma: float, xi: float) -> float:
     """Minus the log likelihood of a GEV; `_IMPOSSIBLE` outside its support and for xi <= -1."""
-    z = (x - mu) * np.exp(-log_sigma)
-    if xi <= -1 or 1 + xi * min(z.min(), z.max(), key=lambda end: xi * end) <= 0:
-        return _IMPOSSIBLE
-    w = z if abs(xi) < _STEP else np.log1p(xi * z) / xi
-    with np.errstate(over="ignore"):
-        value = x.size * log_sigma + (1 + xi) * w.sum() + np.exp(-w).sum()
-    return float(min(value, _IMPOSSIBLE))
+    with np.errstate(over="ignore", invalid="ignore"):  # of scales that a search merely tries
+        z = (x - mu) * np.exp(-log_sigma)
+        if xi <= -1 or not 1 + xi * min(z.min(), z.max(), key=lambda end: xi * end) > 0:
+            return _IMPOSSIBLE
+        w = z if abs(xi) < _STEP else np.log1p(xi * z) / xi
+        value = float(x.size * log_sigma + (1 + xi) * w.sum() + np.exp(-w).sum())
+    return value if value < _IMPOSSIBLE else _IMPOSSIBLE
 
 
 def _by_moments(x: Floats) -> tuple[float, float, float]:
