@@ -57,8 +57,9 @@ def nodes(draw: Draw) -> list[Told]:
     return [traced(first, before), traced(second, behind)]
 
 
-def on_both(one: Told, other: Told, made: Device) -> Told:
+def on_both(parts: Sequence[Told], made: Device) -> Told:
     """What a tracer of both cores tells; what is stamped is `made`."""
+    one, other = parts
     records = other.records[other.records["cpu"] == CORE]
     records["cpu"] = CORES[1]
     records["id"][records["id"] == SERVES] += 1
@@ -114,7 +115,7 @@ def _check_record(found: Explained) -> None:
 def run(draw: Draw, folder: Path) -> Tally:
     """Each packet was late in the node that took most more than usual, by the causes there."""
     parts = nodes(draw)
-    told = on_both(*parts, replace(parts[1].made, sent=parts[0].made.sent))
+    told = on_both(parts, replace(parts[1].made, sent=parts[0].made.sent))
     latency = told.made.left - told.made.sent
     if percentile(told.made) == latency.max():
         return {}

@@ -74,7 +74,7 @@ def run(draw: Draw, folder: Path) -> Tally:
     served, lost = served_by(made.core.server), lost_of(parts)
     served |= {"cpus": [*CORES], "pids": [SERVES, SERVES + 1] if served["pids"] else []}
     write_run(
-        folder / "001-workers", on_both(*parts, made), served=served, lost=lost,
+        folder / "001-workers", on_both(parts, made), served=served, lost=lost,
         cpus=[NEIGHBOUR, *CORES],
     )  # fmt: skip
     cores = np.array(CORES)[goes]
