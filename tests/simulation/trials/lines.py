@@ -87,9 +87,11 @@ def _check_parts(
     least, dark = most.copy(), np.zeros(number.size, bool)
     for truth, usual, more_ns in zip(truths, often, excess.T, strict=True):
         more, surplus, room = beyond_usual(truth, number, usual, more_ns)
-        dark |= truth.meets(truth.made.sent[number], truth.made.left[number], more_ns)
+        unsure = truth.meets(truth.made.sent[number], truth.made.left[number], more_ns)
+        dark |= unsure
+        lost = unsure * more.get("throttled", 0)  # whose record may be lost
         for cause, ns in more.items():
-            most[cause] += np.minimum(ns + usual.unseen, more_ns) + room
+            most[cause] += np.minimum(ns + usual.unseen + lost, more_ns) + room
             least[cause] += ns - surplus - usual.unseen - room
     names = {name.cause for name in found.joined.laid.rows.names}
     assert (parts_of(found, names - most.keys()) <= EDGES_NS)[~dark].all()
